@@ -1,0 +1,102 @@
+"""What a client asks for: one turn of a conversation to be answered. Pure values, no behaviour.
+
+Every API family decodes its body to a ``Turn``; nothing past ``api/`` knows which one it was. JSON that
+must keep its digits, order and big integers (schemas, arguments) travels as JSON text, type ``Json``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Json = str
+"""JSON text, already known to be well formed."""
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments
+    that are described; any object is accepted)."""
+
+    name: str
+    description: str | None = None
+    parameters: Json | None = None
+    strict: bool = False
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call in the history. ``arguments`` is the text the client sent, an object's JSON as a rule."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of the history; text parts are already joined. ``content`` is None where it was
+    null or absent."""
+
+    role: Role
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """Whether the model calls: freely (auto), never (none), always (required). ``names`` narrows which
+    tools may be called; None means all of them. A named tool is ``required`` with one name."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    names: tuple[str, ...] | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The form of a text answer. ``schema`` only with ``json_schema``; such an answer is always held
+    to its schema, strict or not."""
+
+    kind: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema: Json | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How tokens are chosen. Ranges are OpenAI's where it has the field, else llama.cpp's.
+
+    ``temperature`` 0 is greedy; ``top_k`` 0 is off; ``seed`` None draws one. ``logit_bias`` pairs are
+    (token id, bias from -100 to 100). ``top_logprobs`` counts alternatives, None means no logprobs.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_logprobs: int | None = None
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One request, decoded and checked for form.
+
+    ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
+    cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat = ResponseFormat()
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    choices: int = 1
+    partition: str = ""
+    reuse_prefix: bool = True
