@@ -1,0 +1,87 @@
+"""Turns the terminals of a span into the events of its calls. Terminal names are the contract with the
+grammar files: NAME, ARGUMENTS_KEY, LBRACE .. RBRACE, LSQB .. RSQB, CALL_CLOSE."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+
+from server.dialects.span import Lexeme, NotASpan
+from server.events import CallArguments, CallEnd, CallStart, Event
+
+
+class _Part(enum.Enum):
+    """How far the call being read has come."""
+
+    BETWEEN = "between"
+    NAME = "name"
+    NAMED = "named"
+    KEY = "key"  # behind the arguments' key: the next brace opens them
+    ARGUMENTS = "arguments"
+    ARGUED = "argued"
+
+
+class CallReader:
+    """``feed`` lexemes. A name that is none of ``names`` raises ``NotASpan``."""
+
+    def __init__(self, names: frozenset[str], new_id: Callable[[int], str]) -> None:
+        self._names = names
+        self._new_id = new_id
+        self._part = _Part.BETWEEN
+        self._name = ""
+        self._depth = 0
+        self.completed = 0
+
+    @property
+    def between(self) -> bool:
+        """Whether no call has begun since the last one was complete."""
+        return self._part is _Part.BETWEEN
+
+    @property
+    def named(self) -> bool:
+        """Whether the call being read has its name and is not complete."""
+        return self._part not in (_Part.BETWEEN, _Part.NAME)
+
+    def feed(self, lexeme: Lexeme) -> Iterator[Event]:
+        terminal, text = lexeme
+        if self._part is _Part.ARGUMENTS:
+            yield CallArguments(self.completed, text)
+            self._count(terminal)
+        elif terminal == "NAME":
+            self._part = _Part.NAME
+            self._name += text
+        elif self._part is _Part.NAME:
+            yield self._start()
+        elif terminal == "ARGUMENTS_KEY":
+            self._part = _Part.KEY
+        elif self._part is _Part.KEY and terminal == "LBRACE":
+            self._part = _Part.ARGUMENTS
+            yield CallArguments(self.completed, text)
+            self._count(terminal)
+        elif terminal == "CALL_CLOSE":
+            yield CallEnd(self.completed)
+            self.completed += 1
+            self.forget()
+
+    def cut(self, text: str) -> list[Event]:
+        """What is left of a call whose turn has ended in the middle of a terminal."""
+        in_arguments = self._part is _Part.ARGUMENTS and bool(text)
+        return [CallArguments(self.completed, text)] if in_arguments else []
+
+    def forget(self) -> None:
+        """Drops the call being read."""
+        self._part = _Part.BETWEEN
+        self._name = ""
+        self._depth = 0
+
+    def _start(self) -> CallStart:
+        if self._name not in self._names:
+            raise NotASpan("the name is not that of a tool")
+        self._part = _Part.NAMED
+        return CallStart(self.completed, self._new_id(self.completed), self._name)
+
+    def _count(self, terminal: str) -> None:
+        self._depth += terminal in ("LBRACE", "LSQB")
+        self._depth -= terminal in ("RBRACE", "RSQB")
+        if self._depth == 0:
+            self._part = _Part.ARGUED

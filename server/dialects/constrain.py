@@ -1,0 +1,300 @@
+"""Composes the grammar of a whole answer, as text for the constraint engine (llguidance's Lark).
+
+The call comes from the dialect's grammar file, with its slots filled by one tool each; everything around
+it is composed here once for all families: reasoning, free text, ``tool_choice``, repetition, response
+formats and the call without markers. The composed language lies within what ``parse`` reads.
+
+A marker that is one token of the vocabulary stands as that token (``<[id]>``) and cannot be spelled in
+free text; any other marker is text, and free text is then everything that does not hold it. The lexer of
+the constraint engine never backs up, so text before a textual marker is one lazy terminal.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lark.grammar import NonTerminal
+from lark.grammar import Terminal as TerminalSymbol
+
+from server.dialects.grammar import Grammar, Rule, grammar_of, lark_string
+from server.dialects.table import Dialect
+from server.turn import Json
+
+MAX_CALLS = 32
+_SPACE = "[ \\t\\n\\r]"
+_GAP = "gap_"
+_BARE_GAP = _SPACE + "{0,24}"
+
+
+class ReasoningState(enum.Enum):
+    """Whether the answer begins inside a thought, may open one, or has none."""
+
+    NONE = "none"
+    POSSIBLE = "possible"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDialect:
+    """A dialect with one vocabulary: ``tokens`` gives the id of each marker that is a single token."""
+
+    dialect: Dialect
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def opener_token(self) -> int | None:
+        return self.tokens.get(self.dialect.opener)
+
+
+@dataclass(frozen=True, slots=True)
+class CallableTool:
+    """A tool that may be called in this answer; ``schema`` is what the constraint engine enforces."""
+
+    name: str
+    schema: Json
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer may consist of. ``must_call`` leaves out everything but calls; ``response`` is a
+    schema that text has to follow, None for free text."""
+
+    tools: tuple[CallableTool, ...] = ()
+    must_call: bool = False
+    parallel: bool = True
+    response: Json | None = None
+    reasoning: ReasoningState = ReasoningState.NONE
+    bare: bool = False
+
+
+def compose(bound: BoundDialect, form: AnswerForm) -> str:
+    """The grammar of the answer; its start symbol is ``start``."""
+    return _Composer(bound, form).text()
+
+
+class _Composer:
+    def __init__(self, bound: BoundDialect, form: AnswerForm) -> None:
+        self._bound = bound
+        self._form = form
+        self._dialect = bound.dialect
+        self._grammar: Grammar = grammar_of(bound.dialect)
+        self._lines: list[str] = []
+        self._bare = form.bare and bool(form.tools) and form.response is None and not form.must_call
+
+    def text(self) -> str:
+        if self._form.tools:
+            self._add_calls()
+        body = self._body()
+        self._lines.insert(0, f"start: {self._with_reasoning(body)}")
+        return "\n".join(self._lines) + "\n"
+
+    # The parts of an answer.
+
+    def _with_reasoning(self, body: str) -> str:
+        form, pair = self._form, self._dialect.reasoning
+        if pair is None or form.reasoning is ReasoningState.NONE:
+            return body
+        opener, closer = pair
+        after = f" {lark_string(self._dialect.after_reasoning)}" if self._formal else ""
+        thought = f"{self._text_until(closer, 'thought')}{after} ({body})"
+        if form.tools and self._bound.opener_token is not None and closer in self._bound.tokens:
+            # A call ends a thought: an opener that is a real token needs no closer before it.
+            thought = f"({thought} | THOUGHT {self._marker(self._dialect.opener)} calls)"
+        if form.reasoning is ReasoningState.OPEN:
+            return thought
+        return f"{body} | {self._marker(opener)} {thought}"
+
+    @property
+    def _formal(self) -> bool:
+        """Whether the answer has no free text, so that what follows a thought must be given."""
+        return self._form.must_call or self._form.response is not None
+
+    def _body(self) -> str:
+        form = self._form
+        calls = f"{self._marker(self._dialect.opener)} calls"
+        if form.must_call:
+            return calls
+        if form.response is not None:
+            self._lines.append(f"response: %json {form.response}")
+            return f"{calls} | response" if form.tools else "response"
+        return self._free_body(calls)
+
+    def _free_body(self, calls: str) -> str:
+        form, opener = self._form, self._dialect.opener
+        textual = self._bound.opener_token is None
+        free = ["/(?s:.*)/", *(f"~/(?s:{start}.*)/" for start in self._excluded_starts())]
+        if not textual:
+            self._lines.append(f"TEXT: {' & '.join(free)}")
+            branches = [f"TEXT ({calls})?" if form.tools else "TEXT"]
+        else:
+            self._lines.append(f"TEXT: {' & '.join([*free, f'~/(?s:.*){_pattern(opener)}(?s:.*)/'])}")
+            branches = ["TEXT"]
+            if form.tools:
+                before = [f"/(?s:.*){_pattern(opener)}/", *free[1:]]
+                self._lines.append("opened_text[lazy]: OPENED_TEXT")
+                self._lines.append(f"OPENED_TEXT: {' & '.join(before)}")
+                branches.append("opened_text calls")
+        if self._bare:
+            branches.append("bare")
+        return " | ".join(branches)
+
+    def _excluded_starts(self) -> list[str]:
+        """Patterns of what free text may not start with, since there it means something else."""
+        starts = []
+        pair = self._dialect.reasoning
+        if pair and self._form.reasoning is not ReasoningState.NONE and pair[0] not in self._bound.tokens:
+            starts.append(f"{_SPACE}*{_pattern(pair[0])}")
+        if self._bare:
+            names = "|".join(_pattern(tool.name) for tool in self._form.tools)
+            before, _ = self._bare_parts("NAME")
+            starts.append(f"{_SPACE}*{_FENCE}?{before.replace('NAME', f'({names})')}")
+        return starts
+
+    def _text_until(self, marker: str, name: str) -> str:
+        """A reference to any text up to and with ``marker``, and the rules for it."""
+        terminal = name.upper()
+        if marker in self._bound.tokens:
+            self._lines.append(f"{terminal}: /(?s:.*)/")
+            return f"{terminal} {self._marker(marker)}"
+        self._lines.append(f"{name}[lazy]: {terminal}")
+        self._lines.append(f"{terminal}: /(?s:.*){_pattern(marker)}/")
+        return name
+
+    def _marker(self, text: str) -> str:
+        token = self._bound.tokens.get(text)
+        return lark_string(text) if token is None else f"<[{token}]>"
+
+    # Calls.
+
+    def _add_calls(self) -> None:
+        dialect, form = self._dialect, self._form
+        more = MAX_CALLS - 1 if form.parallel and dialect.parallel else 0
+        between = f"{lark_string(dialect.separator)} " if dialect.separator else ""
+        again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
+        self._lines.append(f"calls: span{again}")
+        self._lines.append(f"span: {self._span_rest()}")
+        names = [f"call_{number}" for number in range(len(form.tools))]
+        self._lines.append(f"call: {' | '.join(names)}")
+        for number, tool in enumerate(form.tools):
+            slots: _Slots = {
+                "name": _literal(json.dumps(tool.name)),
+                "arguments": [_Reference(f"arguments_{number}")],
+            }
+            self._lines.append(f"call_{number}: {_joined(self._walk('call', slots, dialect.gaps))}")
+            self._lines.append(f"arguments_{number}: %json {tool.schema}")
+        if self._bare:
+            self._add_bare(more)
+
+    def _span_rest(self) -> str:
+        """The rule ``span`` after its first symbol, the opening marker."""
+        items = self._walk("span", {"call": [_Reference("call")]}, self._dialect.gaps)
+        return _joined(items[1:])
+
+    def _add_bare(self, more: int) -> None:
+        """Calls without markers: alone, or in a code fence. Up to the name they are one terminal a
+        tool, so that free text can exclude just that."""
+        alone, fenced, further = [], [], []
+        for number, tool in enumerate(self._form.tools):
+            before, after = self._bare_parts(json.dumps(tool.name)[1:-1], f"arguments_{number}")
+            self._lines.append(f"BARE_{number}: /{_SPACE}*{before}/")
+            self._lines.append(f"FENCED_{number}: /{_SPACE}*{_FENCE}{before}/")
+            self._lines.append(f"FURTHER_{number}: /{_SPACE}{{1,2}}{before}/")
+            self._lines.append(f"bare_rest_{number}: {after}")
+            alone.append(f"BARE_{number} bare_rest_{number}")
+            fenced.append(f"FENCED_{number} bare_rest_{number}")
+            further.append(f"FURTHER_{number} bare_rest_{number}")
+        self._lines.append(f"further: {' | '.join(further)}")
+        again = f" further{{0,{more}}}" if more else ""
+        fence = lark_string(self._terminal_text("FENCE_END"))
+        self._lines.append(
+            f"bare: ({' | '.join(alone)}){again} | ({' | '.join(fenced)}){again} /{_SPACE}{{0,2}}/ {fence}"
+        )
+
+    def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
+        """A bare call cut behind its name: a pattern, and the rest as rule text."""
+        slots: _Slots = {"name": _literal(f'"{name}"'), "arguments": [_Reference(arguments)]}
+        items = self._walk("call", slots, None)
+        cut = next(place for place, item in enumerate(items) if item == slots["name"][0]) + 1
+        before = "".join(f"{_SPACE}*" if item is _ANY_GAP else _pattern(item.text) for item in items[:cut])
+        return before, _joined(items[cut:])
+
+    def _terminal_text(self, name: str) -> str:
+        text = self._grammar.terminals[name].text
+        assert text is not None, f"{name} is a class in {self._dialect.grammar}"
+        return text
+
+    # Rule trees of the grammar file to items.
+
+    def _walk(self, rule: str, slots: _Slots, gaps: Mapping[str, str] | None) -> list[_Item]:
+        """The symbols of a rule, slots filled, gaps put in (None: any whitespace), the rest inlined."""
+        if rule in slots:
+            return slots[rule]
+        if rule.startswith(_GAP):
+            return [_ANY_GAP] if gaps is None else _literal(gaps.get(rule, ""))
+        items: list[_Item] = []
+        for symbol in _symbols(self._grammar.rules[rule]):
+            if isinstance(symbol, TerminalSymbol):
+                items.append(self._terminal_item(symbol.name))
+            else:
+                items += self._walk(symbol.name, slots, gaps)
+        return items
+
+    def _terminal_item(self, name: str) -> _Item:
+        if name in self._dialect.markers:
+            return _Reference(self._marker(self._dialect.markers[name]))
+        return _Literal(self._terminal_text(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    text: str
+
+
+_Item = _Literal | _Reference
+_Slots = Mapping[str, list[_Item]]
+_ANY_GAP = _Reference(f"/{_BARE_GAP}/")
+_FENCE = f"(```(json)?{_SPACE}*)"
+
+
+def _literal(text: str) -> list[_Item]:
+    return [_Literal(text)] if text else []
+
+
+def _symbols(rule: Rule) -> list[TerminalSymbol | NonTerminal]:
+    """The symbols of a rule that is one plain sequence, as the rules of spans and calls are."""
+    (expansion,) = rule.children
+    symbols = [value.children[0] for value in expansion.children]
+    return [each for each in symbols if isinstance(each, TerminalSymbol | NonTerminal)]
+
+
+def _joined(items: list[_Item]) -> str:
+    """Items as rule text; neighbouring literals become one, so that they are forced in one go."""
+    parts: list[str] = []
+    run = ""
+    for item in items:
+        if isinstance(item, _Literal):
+            run += item.text
+            continue
+        if run:
+            parts.append(lark_string(run))
+            run = ""
+        parts.append(item.text)
+    if run:
+        parts.append(lark_string(run))
+    return " ".join(parts)
+
+
+_PATTERN_SPECIAL = frozenset("\\.+*?()|[]{}^$/#&-~<>\"'`= ")
+
+
+def _pattern(text: str) -> str:
+    """``text`` as a pattern that matches just it, between the slashes of a Lark terminal."""
+    return "".join(f"\\x{ord(c):02x}" if c in _PATTERN_SPECIAL or c < " " else c for c in text)

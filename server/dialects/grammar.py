@@ -1,0 +1,92 @@
+"""Loads the grammar files: as a parser, and as rule trees for the constraint.
+
+A file is in the house subset of Lark that its test checks: terminals are one line each, a string or one
+character class, so that a dialect's markers can take their places by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from lark import Lark, Tree
+from lark.load_grammar import load_grammar
+
+from server.dialects.table import Dialect
+
+Rule = Tree[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A terminal of the house subset: a literal text, or a character class, once or one and more."""
+
+    name: str
+    text: str | None
+    character_class: re.Pattern[str] | None
+
+    @property
+    def repeats(self) -> bool:
+        return self.character_class is not None and self.character_class.pattern.endswith("+")
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar file with one dialect's markers: ``lark`` parses (LALR, start symbols ``span`` and
+    ``bare``), ``rules`` are the trees as written, ``terminals`` by name. The last two fields are what
+    span parsers have found out about the parser's states, for the next one."""
+
+    text: str
+    lark: Lark
+    rules: Mapping[str, Rule]
+    terminals: Mapping[str, Terminal]
+    acceptable: dict[int, Any] = field(default_factory=dict)
+    repeatable: dict[tuple[int, str], bool] = field(default_factory=dict)
+
+
+def grammar_of(dialect: Dialect) -> Grammar:
+    """The dialect's grammar, built once."""
+    return _loaded(dialect.grammar, tuple(sorted(dialect.markers.items())))
+
+
+@lru_cache(maxsize=64)
+def _loaded(file: str, markers: tuple[tuple[str, str], ...]) -> Grammar:
+    source = resources.files("grammars").joinpath(f"{file}.lark").read_text(encoding="utf-8")
+    text = _with_markers(source, dict(markers))
+    tree, _ = load_grammar(text, file, [], global_keep_all_tokens=False)
+    rules = {str(name): expansions for name, _, expansions, _ in tree.rule_defs}
+    start = [name for name in ("span", "bare") if name in rules]
+    lark = Lark(text, parser="lalr", start=start, lexer="contextual")
+    terminals = {each.name: _terminal(each.name, each.pattern) for each in lark.terminals}
+    return Grammar(text, lark, rules, terminals)
+
+
+def _with_markers(source: str, markers: Mapping[str, str]) -> str:
+    lines = []
+    for line in source.splitlines():
+        name, colon, _ = line.partition(":")
+        lines.append(f"{name}: {lark_string(markers[name])}" if colon and name in markers else line)
+    return "\n".join(lines) + "\n"
+
+
+def _terminal(name: str, pattern: Any) -> Terminal:
+    if pattern.type == "str":
+        return Terminal(name, pattern.value, None)
+    return Terminal(name, None, re.compile(pattern.value))
+
+
+def lark_string(text: str) -> str:
+    """``text`` as a string literal that lark and llguidance read alike."""
+    escaped = "".join(_escaped(character) for character in text)
+    return f'"{escaped}"'
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _escaped(character: str) -> str:
+    return _ESCAPES.get(character) or (character if character.isprintable() else f"\\u{ord(character):04x}")

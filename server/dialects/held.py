@@ -1,0 +1,51 @@
+"""Text that leaves as soon as it is certain to be text: not before markup, not part of a stop string."""
+
+from __future__ import annotations
+
+SPACE = " \t\n\r"
+_HELD_SPACE = 64
+
+
+class HeldText:
+    """``push`` text and get what may leave; ``end_before_markup`` or ``finish`` gives the rest.
+
+    Whitespace at the end waits (up to 64 characters), since beside a marker it belongs to the markup;
+    so does the beginning of a stop string. ``skip_space`` drops whitespace until other text comes.
+    """
+
+    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+        self._stop = stop
+        self._held = ""
+        self.skip_space = False
+        self.stopped = False
+
+    def push(self, text: str) -> str:
+        if self.skip_space:
+            text = text.lstrip(SPACE)
+            self.skip_space = not text
+        text = self._held + text
+        ends = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
+        if ends:
+            self.stopped = True
+            self._held = ""
+            return text[: min(ends)]
+        kept = min(_HELD_SPACE, len(text) - len(text.rstrip(SPACE)))
+        kept = max([kept, *(overlap(text, stop) for stop in self._stop)])
+        self._held = text[len(text) - kept :]
+        return text[: len(text) - kept]
+
+    def end_before_markup(self) -> str:
+        rest, self._held = self._held.rstrip(SPACE), ""
+        return rest
+
+    def finish(self) -> str:
+        rest, self._held = self._held, ""
+        return rest
+
+
+def overlap(text: str, marker: str) -> int:
+    """The length of the longest end of ``text`` that is a proper beginning of ``marker``."""
+    for length in range(min(len(marker) - 1, len(text)), 0, -1):
+        if text.endswith(marker[:length]):
+            return length
+    return 0

@@ -1,0 +1,334 @@
+"""Reads a model's answer as it is generated: reasoning, text and calls, as events.
+
+A ``TurnParser`` is a gate around the span parser. Outside spans it looks for markers only, each in the
+form it has in this vocabulary, a token or text, and holds text back only while it may still be part of
+one. Whitespace beside a marker belongs to the markup. Every other character lands in exactly one event.
+
+Where the answer is not constrained (``trusted`` False) a call is announced only once it is complete, and
+text that turns out to be no call is handed back as text; where it is, calls stream from their name on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+from collections.abc import Callable, Iterable
+
+from server.dialects.calls import CallReader
+from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.grammar import grammar_of
+from server.dialects.held import SPACE, HeldText, overlap
+from server.dialects.logprobs import LogprobQueue
+from server.dialects.span import Lexeme, NotASpan, SpanParser
+from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob
+
+_LONGEST_START = 4096
+
+
+class _State(enum.Enum):
+    START = "start"  # only whitespace so far: a thought or a bare call may begin
+    REASONING = "reasoning"
+    TEXT = "text"
+    SPAN = "span"
+    BARE = "bare"  # in what may be, or is, a call without markers
+    STOPPED = "stopped"
+
+
+class TurnParser:
+    """``feed`` each generated token, ``flush`` at the end of the turn.
+
+    ``names`` are the tools that may be called (none: no span opens), ``bare`` lets a call without
+    markers begin the answer, ``new_id`` gives the id of the call with an index.
+    """
+
+    def __init__(
+        self,
+        bound: BoundDialect,
+        names: Iterable[str] = (),
+        *,
+        reasoning: ReasoningState = ReasoningState.NONE,
+        bare: bool = False,
+        stop: tuple[str, ...] = (),
+        trusted: bool = True,
+        new_id: Callable[[int], str],
+    ) -> None:
+        self._grammar = grammar_of(bound.dialect)
+        self._names = frozenset(names)
+        self._tokens = {token: text for text, token in bound.tokens.items()}
+        self._opener = bound.dialect.opener
+        pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
+        self._think_open, self._think_close = pair or ("", "")
+        self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
+        self._bare = bare and bool(self._names)
+        self._trusted = trusted
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START
+        self._buffer = ""
+        self._text = HeldText(stop)
+        self._thought = HeldText()
+        self._thought.skip_space = True
+        self._logprobs = LogprobQueue()
+        self._span: SpanParser | None = None
+        self._raw: list[str] = []
+        self._reader = CallReader(self._names, new_id)
+        self._unannounced: list[Event] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string ended the text."""
+        return self._state is _State.STOPPED
+
+    @property
+    def calls(self) -> int:
+        """How many calls are complete."""
+        return self._reader.completed
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has its name and is not complete."""
+        return self._reader.named
+
+    @property
+    def in_reasoning(self) -> bool:
+        return self._state is _State.REASONING
+
+    def feed(self, token: int, data: bytes, logprob: TokenLogprob | None = None) -> list[Event]:
+        """The events of one generated token; ``token`` is negative where there are no ids."""
+        events: list[Event] = []
+        marker = self._tokens.get(token)
+        text = self._decoder.decode(b"" if marker else data, bool(marker))
+        if logprob is not None and not marker:
+            self._logprobs.add(len(text), logprob)
+        self._read(text, events)
+        if marker:
+            self._read_marker(marker, events)
+        return _joined(events)
+
+    def flush(self) -> list[Event]:
+        """The events that waited for more text, now that the turn has ended."""
+        events: list[Event] = []
+        self._read(self._decoder.decode(b"", True), events)
+        if self._span is not None:
+            self._flush_span(events)
+        rest, self._buffer = self._buffer, ""
+        if self._state is _State.REASONING:
+            self._emit_reasoning(self._thought.push(rest) + self._thought.end_before_markup(), events)
+        elif self._state in (_State.START, _State.TEXT):
+            self._push_text(rest, events)
+            self._emit_text(self._text.finish(), events)
+        return _joined(events)
+
+    # Text. Each reader takes what it can and returns what the next state has to read.
+
+    def _read(self, text: str, events: list[Event]) -> None:
+        while text:
+            match self._state:
+                case _State.START:
+                    text = self._read_start(text)
+                case _State.REASONING:
+                    text = self._read_reasoning(text, events)
+                case _State.TEXT:
+                    text = self._read_text(text, events)
+                case _State.SPAN | _State.BARE:
+                    text = self._read_span(text, events)
+                case _State.STOPPED:
+                    return
+
+    def _read_start(self, text: str) -> str:
+        text = self._buffer + text
+        begun = text.lstrip(SPACE)
+        self._buffer = text
+        if not begun and len(text) < _LONGEST_START:
+            return ""
+        if begun and self._think_open in self._textual:
+            if begun.startswith(self._think_open):
+                return self._enter(_State.REASONING, begun[len(self._think_open) :])
+            if self._think_open.startswith(begun):
+                return ""
+        if self._bare and begun[:1] in ("{", "`"):
+            self._span = SpanParser(self._grammar, "bare")
+            self._raw = []
+            return self._enter(_State.BARE, text)
+        return self._enter(_State.TEXT, text)
+
+    def _read_reasoning(self, text: str, events: list[Event]) -> str:
+        before, found, after = self._split(text, self._think_close)
+        self._emit_reasoning(self._thought.push(before), events)
+        return self._end_reasoning(after, events) if found else ""
+
+    def _end_reasoning(self, rest: str, events: list[Event]) -> str:
+        self._emit_reasoning(self._thought.end_before_markup(), events)
+        self._thought.skip_space = True
+        self._text.skip_space = True
+        return self._enter(_State.START, rest)
+
+    def _read_text(self, text: str, events: list[Event]) -> str:
+        before, found, after = self._split(text, self._opener if self._names else "")
+        self._push_text(before, events)
+        if found and not self.stopped:
+            self._open_span(events)
+            return after
+        return ""
+
+    def _read_span(self, text: str, events: list[Event]) -> str:
+        assert self._span is not None
+        self._raw.append(text)
+        try:
+            self._read_lexemes(self._span.feed(text), events)
+        except NotASpan:
+            return self._give_back(events)
+        return self._leave_complete_span()
+
+    # Markers that are tokens.
+
+    def _read_marker(self, marker: str, events: list[Event]) -> None:
+        opens_call = marker == self._opener and bool(self._names)
+        match self._state:
+            case _State.SPAN | _State.BARE:
+                self._read_span_marker(marker, events)
+            case _State.REASONING if marker == self._think_close:
+                self._end_reasoning("", events)
+            case _State.REASONING if opens_call:
+                self._emit_reasoning(self._thought.end_before_markup(), events)
+                self._open_span(events)
+            case _State.START if marker == self._think_open:
+                self._enter(_State.REASONING, "")
+            case _State.START | _State.TEXT if opens_call:
+                self._push_text(self._buffer, events)
+                if not self.stopped:
+                    self._open_span(events)
+            case _:
+                self._read(marker, events)
+
+    def _read_span_marker(self, marker: str, events: list[Event]) -> None:
+        assert self._span is not None
+        terminal = next((each.name for each in self._grammar.terminals.values() if each.text == marker), "")
+        self._raw.append(marker)
+        try:
+            self._read_lexemes(self._span.feed_marker(terminal, marker), events)
+        except NotASpan:
+            self._read(self._give_back(events), events)
+        else:
+            self._leave_complete_span()
+
+    # Spans.
+
+    def _open_span(self, events: list[Event]) -> None:
+        self._enter(_State.SPAN, "")
+        self._span = SpanParser(self._grammar, "span")
+        self._raw = [self._opener]
+        self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
+
+    def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
+        for lexeme in lexemes:
+            for event in self._reader.feed(lexeme):
+                self._unannounced.append(event)
+                if self._trusted or isinstance(event, CallEnd):
+                    self._announce(events)
+
+    def _announce(self, events: list[Event]) -> None:
+        """Lets the events of a call out, and the text before it."""
+        assert self._span is not None
+        if isinstance(self._unannounced[0], CallStart):
+            self._emit_text(self._text.end_before_markup(), events)
+            self._logprobs.clear()
+        events += self._unannounced
+        self._unannounced.clear()
+        self._raw = [self._span.pending]
+
+    def _leave_complete_span(self) -> str:
+        if self._span is None or not self._span.complete:
+            return ""
+        rest = self._span.pending
+        self._span = None
+        self._text.skip_space = True
+        return self._enter(_State.TEXT, rest)
+
+    def _give_back(self, events: list[Event]) -> str:
+        """What was read as a span and is none becomes text again, but for calls that were complete.
+        Returns what to read as text; its first marker has already left as such."""
+        if self._trusted and self._reader.named:
+            raise RuntimeError("a constrained call left its grammar")
+        self._reader.forget()
+        self._unannounced.clear()
+        self._span = None
+        raw = self._enter(_State.TEXT, "".join(self._raw))
+        if raw.startswith(self._opener):
+            self._push_text(self._opener, events)
+            return raw[len(self._opener) :]
+        return raw
+
+    def _flush_span(self, events: list[Event]) -> None:
+        assert self._span is not None
+        if self._reader.between and self._reader.completed and self._closes("".join(self._raw).strip(SPACE)):
+            return
+        try:
+            self._read_lexemes(self._span.flush(), events)
+        except NotASpan:
+            if self._trusted and self._reader.named:
+                events += self._reader.cut(self._span.pending)
+                return
+            self._read(self._give_back(events), events)
+            return
+        if not (self._trusted and self._reader.named):
+            self._read(self._give_back(events), events)
+
+    def _closes(self, text: str) -> bool:
+        """Whether ``text`` is a beginning of what would have closed the span."""
+        closers = [each.text or "" for each in self._grammar.terminals.values() if each.name in _CLOSERS]
+        return any(closer.startswith(text) for closer in closers)
+
+    # Small things.
+
+    def _enter(self, state: _State, rest: str) -> str:
+        self._state = state
+        self._buffer = ""
+        return rest
+
+    def _split(self, text: str, marker: str) -> tuple[str, bool, str]:
+        """Text before a textual marker, whether it is there, and what follows it; the buffer keeps what
+        may still become it. A marker that is a token is never found in text."""
+        text = self._buffer + text
+        self._buffer = ""
+        if marker not in self._textual:
+            return text, False, ""
+        before, found, after = text.partition(marker)
+        kept = 0 if found else overlap(before, marker)
+        self._buffer = before[len(before) - kept :]
+        return before[: len(before) - kept], bool(found), after
+
+    def _push_text(self, text: str, events: list[Event]) -> None:
+        if self._text.skip_space:
+            self._logprobs.drop(len(text) - len(text.lstrip(SPACE)))
+        self._emit_text(self._text.push(text), events)
+        if self._text.stopped:
+            self._enter(_State.STOPPED, "")
+
+    def _emit_text(self, text: str, events: list[Event]) -> None:
+        if text:
+            events.append(Text(text, self._logprobs.take(len(text))))
+
+    def _emit_reasoning(self, text: str, events: list[Event]) -> None:
+        self._logprobs.clear()
+        if text:
+            events.append(Reasoning(text))
+
+
+_CLOSERS = ("CLOSE", "FENCE_END")
+
+
+def _joined(events: list[Event]) -> list[Event]:
+    """Neighbours of one kind as one event."""
+    result: list[Event] = []
+    for event in events:
+        last = result[-1] if result else None
+        match last, event:
+            case Reasoning(), Reasoning():
+                result[-1] = Reasoning(last.text + event.text)
+            case Text(), Text():
+                result[-1] = Text(last.text + event.text, last.logprobs + event.logprobs)
+            case CallArguments(), CallArguments() if last.index == event.index:
+                result[-1] = CallArguments(last.index, last.text + event.text)
+            case _:
+                result.append(event)
+    return result

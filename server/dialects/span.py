@@ -1,0 +1,166 @@
+"""Reads one span with its grammar file, as the text comes, through lark's public interactive parser.
+
+Lark's own lexer can't read half a token, so the text is cut into terminals here: the state of the parser
+says which terminals may come; a literal is taken when it is all there, and waited for while the text may
+still become it; a run of one character class is taken as far as it goes. No guessing, no backing up:
+the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lark import Token, UnexpectedInput
+
+from server.dialects.grammar import Grammar, Terminal
+
+_END = "$END"
+
+
+class NotASpan(Exception):
+    """The text is no sentence of the grammar, and no beginning of one."""
+
+
+class Lexeme(NamedTuple):
+    """A terminal and the text it took. Neighbouring lexemes of one run are pieces of it."""
+
+    terminal: str
+    text: str
+
+
+class _Acceptable(NamedTuple):
+    """The terminals that may come in one state of the parser."""
+
+    literals: tuple[Terminal, ...]
+    classes: tuple[Terminal, ...]
+    only_end: bool
+
+
+class _OpenRun(NamedTuple):
+    """A run of one class that has begun, in the parts in which it came."""
+
+    terminal: Terminal
+    parts: list[str]
+
+
+class SpanParser:
+    """``feed`` text, ``feed_marker`` where a marker is a token, ``flush`` at the end of the turn."""
+
+    def __init__(self, grammar: Grammar, start: str) -> None:
+        self._grammar = grammar
+        self._lark = grammar.lark.parse_interactive("", start=start)
+        self._pending = ""
+        self._run: _OpenRun | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more can belong to the span."""
+        return self._acceptable().only_end
+
+    @property
+    def pending(self) -> str:
+        """Text not yet taken: the beginning of a terminal, or what follows a complete span."""
+        return "".join(self._run.parts if self._run else ()) + self._pending
+
+    def feed(self, text: str) -> Iterator[Lexeme]:
+        """The lexemes that ``text`` completes. Raises ``NotASpan`` where the grammar allows no more."""
+        self._pending += text
+        return self._taken(final=False)
+
+    def feed_marker(self, terminal: str, text: str) -> Iterator[Lexeme]:
+        """A marker that came as one token."""
+        yield from self._taken(final=True)
+        self._shift(terminal, text)
+        yield Lexeme(terminal, text)
+
+    def flush(self) -> Iterator[Lexeme]:
+        """The lexemes of text that was waited for, now that no more comes."""
+        return self._taken(final=True)
+
+    def _taken(self, *, final: bool) -> Iterator[Lexeme]:
+        while self._pending:
+            acceptable = self._acceptable()
+            if acceptable.only_end:
+                return
+            lexeme = self._next(acceptable)
+            if lexeme is None:
+                break
+            self._shift(*lexeme)
+            yield lexeme
+        if final and self._run is not None:
+            lexeme = self._end_run(self._run)
+            self._shift(*lexeme)
+            yield lexeme
+        if final and self._pending:
+            raise NotASpan("the text ends within a terminal")
+
+    def _next(self, acceptable: _Acceptable) -> Lexeme | None:
+        """Takes the terminal at the start of the pending text; None while it may still become one."""
+        if self._run is not None:
+            return self._continue_run(self._run)
+        text = self._pending
+        found: Lexeme | None = None
+        for literal in acceptable.literals:
+            expected = literal.text or ""
+            if text.startswith(expected):
+                if found is None or len(expected) > len(found.text):
+                    found = Lexeme(literal.name, expected)
+            elif expected.startswith(text):
+                return None
+        if found is not None:
+            self._pending = text[len(found.text) :]
+            return found
+        for each in acceptable.classes:
+            match = each.character_class.match(text) if each.character_class else None
+            if match is None:
+                continue
+            if each.repeats and not self._may_repeat(each):
+                self._run = _OpenRun(each, [])
+                return self._continue_run(self._run)
+            self._pending = text[match.end() :]
+            return Lexeme(each.name, match.group())
+        raise NotASpan(f"expected one of {sorted(t.name for t in acceptable.literals + acceptable.classes)}")
+
+    def _continue_run(self, run: _OpenRun) -> Lexeme | None:
+        """Takes what belongs to a run that must be shifted whole; None while it may go on."""
+        text = self._pending
+        match = run.terminal.character_class.match(text) if run.terminal.character_class else None
+        end = match.end() if match else 0
+        run.parts.append(text[:end])
+        self._pending = text[end:]
+        return self._end_run(run) if self._pending else None
+
+    def _end_run(self, run: _OpenRun) -> Lexeme:
+        self._run = None
+        return Lexeme(run.terminal.name, "".join(run.parts))
+
+    def _shift(self, terminal: str, text: str) -> None:
+        try:
+            self._lark.feed_token(Token(terminal, text))
+        except UnexpectedInput as error:
+            raise NotASpan(f"{terminal} is not expected here") from error
+
+    def _may_repeat(self, terminal: Terminal) -> bool:
+        """Whether a run may be taken in pieces, because its terminal may follow itself."""
+        known = self._grammar.repeatable
+        key = (id(self._lark.choices()), terminal.name)
+        if key not in known:
+            ahead = self._lark.copy()
+            ahead.feed_token(Token(terminal.name, ""))
+            known[key] = terminal.name in ahead.choices()
+        return known[key]
+
+    def _acceptable(self) -> _Acceptable:
+        # The parse table's own dict for the state: one object per state, alive as long as the grammar.
+        choices = self._lark.choices()
+        known = self._grammar.acceptable.get(id(choices))
+        if known is None:
+            terminals = [self._grammar.terminals[name] for name in choices if name in self._grammar.terminals]
+            known = _Acceptable(
+                literals=tuple(each for each in terminals if each.text is not None),
+                classes=tuple(each for each in terminals if each.text is None),
+                only_end=_END in choices and not terminals,
+            )
+            self._grammar.acceptable[id(choices)] = known
+        return known

@@ -1,0 +1,156 @@
+"""The parser of answers: golden files, then the properties that any text must keep."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from answers import TEXTS, Case, cut_at, fed, folded, golden_files, read_case
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from server.dialects.constrain import ReasoningState
+from server.dialects.table import GENERIC, HERMES
+from server.events import Text, TokenLogprob
+
+PLACES = st.lists(st.integers(0, 500), max_size=12)
+CASES = st.builds(
+    Case,
+    dialect=st.sampled_from([HERMES, GENERIC]),
+    raw=TEXTS,
+    expected=st.just([]),
+    names=st.sampled_from([(), ("add",), ("add", "add_all")]),
+    bare=st.booleans(),
+    trusted=st.just(False),
+    reasoning=st.sampled_from(list(ReasoningState)),
+    stop=st.sampled_from([(), ("STOP",), ("STOP", "word", "é")]),
+)
+
+
+@pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden(path: Path) -> None:
+    case = read_case(path)
+    assert folded(fed(case.parser(), [case.raw.encode()])) == case.expected
+
+
+@pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden_byte_by_byte(path: Path) -> None:
+    case = read_case(path)
+    assert folded(fed(case.parser(), [bytes([each]) for each in case.raw.encode()])) == case.expected
+
+
+@pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden_with_markers_as_tokens(path: Path) -> None:
+    """Where markers are tokens of the vocabulary, the same turn gives the same events."""
+    case = read_case(path)
+    if path.stem in ("plain_text", "unicode_and_escapes", "no_tools"):
+        pytest.skip("spells a marker as text")
+    tokens = {marker: place for place, marker in enumerate(sorted(set(case.dialect.marker_texts)))}
+    parser = case.parser(tokens)
+    parts = re.split("(" + "|".join(map(re.escape, tokens)) + ")", case.raw)
+    events = [event for part in parts for event in parser.feed(tokens.get(part, -1), part.encode())]
+    assert folded(events + parser.flush()) == case.expected
+
+
+def test_marker_text_is_only_text_where_the_marker_is_a_token() -> None:
+    case = Case(HERMES, "", [], names=("add",), trusted=False)
+    parser = case.parser({"<tool_call>": 1, "</tool_call>": 2})
+    text = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    assert folded(fed(parser, [text.encode()])) == folded([Text(text)])
+
+
+@given(CASES, PLACES)
+@example(Case(HERMES, 'a <tool_call>{"name": "add", "arguments": {}} x', [], ("add",), trusted=False), [3])
+def test_chunks_make_no_difference(case: Case, places: list[int]) -> None:
+    data = case.raw.encode()
+    whole = folded(fed(case.parser(), [data]))
+    assert folded(fed(case.parser(), cut_at(data, places))) == whole
+    assert folded(fed(case.parser(), [bytes([each]) for each in data])) == whole
+
+
+_MARKUP = r"""(?:\s|</?tool_call>|</?think>|```json|```|[{}:,]|"name"|"arguments"|"add"|"add_all")*"""
+
+
+@given(CASES)
+def test_every_character_lands_in_one_place(case: Case) -> None:
+    """What is neither text, thought nor arguments is markup, and the order is kept."""
+    events = fed(case.parser(), [case.raw.encode()])
+    texts = [getattr(event, "text", "") for event in events]
+    pattern = _MARKUP + _MARKUP.join(map(re.escape, texts)) + _MARKUP
+    raw = case.raw
+    stops = [raw.find(stop) for stop in case.stop if stop in raw]
+    if not stops:
+        assert re.fullmatch(pattern, raw, re.DOTALL)
+    else:  # a stop string may end the text anywhere from its first occurrence on
+        ends = [match.start() for stop in case.stop for match in re.finditer(re.escape(stop), raw)]
+        assert any(re.fullmatch(pattern, raw[:end], re.DOTALL) for end in [*ends, len(raw)])
+
+
+@given(CASES)
+def test_calls_come_after_text_and_are_json(case: Case) -> None:
+    import json
+
+    for line in folded(fed(case.parser(), [case.raw.encode()])):
+        kind, _, rest = line.partition(" ")
+        if kind == "call":
+            name, _, arguments = rest.partition(" ")
+            assert name in case.names
+            assert isinstance(json.loads(arguments.replace("\\n", " "), strict=False), dict)
+        assert kind != "cut", "an unconstrained call is announced only when complete"
+
+
+@given(st.binary(max_size=80), PLACES)
+def test_any_bytes_are_read(data: bytes, places: list[int]) -> None:
+    case = Case(HERMES, "", [], names=("add",), bare=True, trusted=False)
+    whole = folded(fed(case.parser(), [data]))
+    assert folded(fed(case.parser(), cut_at(data, places))) == whole
+
+
+def test_nothing_is_held_but_what_may_become_a_marker() -> None:
+    parser = Case(HERMES, "", [], names=("add",)).parser()
+    assert parser.feed(-1, b"Hi <tool") == [Text("Hi")]
+    assert parser.feed(-1, b"box>. ") == [Text(" <toolbox>.")]
+    assert parser.feed(-1, b"Bye") == [Text(" Bye")]
+
+
+def test_arguments_stream_as_they_come() -> None:
+    parser = Case(HERMES, "", [], names=("add",)).parser()
+    parser.feed(-1, b'<tool_call>\n{"name": "add", "arguments": ')
+    assert [e.text for e in parser.feed(-1, b'{"a": "on')] == ['{"a": "on']  # type: ignore[union-attr]
+    assert [e.text for e in parser.feed(-1, b"e tw")] == ["e tw"]  # type: ignore[union-attr]
+
+
+def test_logprobs_stay_with_their_text() -> None:
+    parser = Case(HERMES, "", [], names=("add",), stop=("STOP",)).parser()
+    events = []
+    for word in ("One", " two", " ST", "UP", "\n", "<tool_call>"):
+        events += parser.feed(-1, word.encode(), TokenLogprob(word, word.encode(), -0.5))
+    texts = [event for event in events if isinstance(event, Text)]
+    assert "".join(event.text for event in texts) == "One two STUP"
+    tokens = [each.token for event in texts for each in event.logprobs]
+    assert tokens == ["One", " two", " ST", "UP"]
+
+
+@pytest.mark.parametrize("bomb", ["<tool_call>", " ", "{", "[", '{"name": "add", "arguments": {"a":', "<"])
+def test_hostile_text_takes_linear_work(bomb: str) -> None:
+    """Counted in steps of the interpreter, not in seconds: twice the text, about twice the steps."""
+    import sys
+
+    def steps(count: int) -> int:
+        case = Case(HERMES, "", [], names=("add",), bare=True, trusted=False)
+        counted = 0
+
+        def count_calls(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        parser = case.parser()
+        sys.setprofile(count_calls)
+        try:
+            fed(parser, [bomb.encode()] * count)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert steps(1200) < 2.6 * steps(600)
