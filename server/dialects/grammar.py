@@ -89,4 +89,6 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def _escaped(character: str) -> str:
-    return _ESCAPES.get(character) or (character if character.isprintable() else f"\\u{ord(character):04x}")
+    if character.isprintable() or character > "\uffff":
+        return _ESCAPES.get(character, character)
+    return _ESCAPES.get(character, f"\\u{ord(character):04x}")

@@ -1,0 +1,103 @@
+"""The grammar files: each is in the house subset, so that code and constraint can rely on it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from languages import Language
+from lark import Lark
+
+from server.dialects.grammar import Grammar, Terminal, grammar_of, lark_string
+from server.dialects.table import DIALECTS, Dialect
+
+ROWS = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda row: row.name)
+ALPHABET = [chr(code) for code in range(0x180)] + ["\u2028", "\ud7ff", "\ue000", "\uffff", "\U0001f98a"]
+
+
+def states(grammar: Grammar) -> list[list[Terminal]]:
+    """The terminals that may come in each state of the parser, from lark's own table."""
+    table = grammar.lark.parser.parser._parse_table.states
+    return [
+        [grammar.terminals[name] for name in actions if name in grammar.terminals]
+        for actions in table.values()
+    ]
+
+
+def characters(terminal: Terminal) -> set[str]:
+    assert terminal.character_class is not None
+    return {each for each in ALPHABET if terminal.character_class.fullmatch(each)}
+
+
+@ROWS
+def test_terminals_are_literals_or_one_character_class(dialect: Dialect) -> None:
+    for terminal in grammar_of(dialect).terminals.values():
+        if terminal.character_class is None:
+            assert terminal.text
+        else:
+            pattern = terminal.character_class.pattern
+            assert pattern.startswith("[")
+            assert pattern.removesuffix("+").endswith("]")
+            assert len(characters(terminal)) > 1
+
+
+@ROWS
+def test_in_no_state_two_terminals_begin_alike(dialect: Dialect) -> None:
+    """A class holds no first character of a literal, classes are disjoint, no literal begins another."""
+    for acceptable in states(grammar_of(dialect)):
+        literals = [each.text or "" for each in acceptable if each.text is not None]
+        classes = [characters(each) for each in acceptable if each.text is None]
+        assert not any(text[0] in each for text in literals for each in classes)
+        assert all(one.isdisjoint(other) for one, other in combinations(classes, 2))
+        assert not any(one.startswith(other) for one in literals for other in literals if one is not other)
+
+
+@ROWS
+def test_nothing_outside_the_house_subset_is_used(dialect: Dialect) -> None:
+    text = grammar_of(dialect).text
+    lines = [line for line in text.splitlines() if line and not line.startswith("//")]
+    assert not any(line.startswith("%") for line in lines)
+    for line in lines:
+        name, _, body = line.partition(":")
+        if name.strip("?").islower():
+            assert "->" not in body
+            assert "~" not in body
+
+
+@ROWS
+def test_the_opener_is_the_first_symbol_of_a_span_and_occurs_once(dialect: Dialect) -> None:
+    rules = grammar_of(dialect).rules
+    places = [str(name) for name, tree in rules.items() for leaf in tree.scan_values(_is_opener)]
+    assert places == ["span"]
+    first = next(iter(rules["span"].scan_values(lambda leaf: hasattr(leaf, "name"))))
+    assert first.name == "OPEN"
+
+
+def _is_opener(leaf: object) -> bool:
+    return getattr(leaf, "name", None) == "OPEN"
+
+
+@ROWS
+def test_the_names_that_code_relies_on_are_there(dialect: Dialect) -> None:
+    grammar = grammar_of(dialect)
+    assert {"span", "call", "name", "arguments"} <= set(grammar.rules)
+    assert {"OPEN", "CLOSE", "NAME", "QUOTE"} <= set(grammar.terminals)
+    assert set(dialect.markers) <= set(grammar.terminals)
+    assert set(dialect.gaps) <= set(grammar.rules)
+
+
+def test_a_dialect_puts_its_own_markers_in() -> None:
+    import dataclasses
+
+    row = dataclasses.replace(DIALECTS[0], markers={"OPEN": '["\n\\', "CLOSE": "]"})
+    grammar = grammar_of(row)
+    grammar.lark.parse('["\n\\{"name": "a", "arguments": {}}]', start="span")
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_lark_and_llguidance_read_a_string_alike(text: str) -> None:
+    grammar = f"start: MARKER\nMARKER: {lark_string(text)}"
+    Lark(grammar, parser="lalr").parse(text)
+    assert Language(grammar).has(text)
