@@ -1,0 +1,91 @@
+"""A loaded model: its engine, its dialect, its prompts, and what it says of itself."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.dialects.constrain import BoundDialect
+from server.dialects.detect import bind, detect, reads
+from server.dialects.table import ALL_MARKERS, GENERIC, Dialect
+from server.engine.protocol import Engine
+from server.engine.scripted import ScriptedEngine, load_script
+from server.errors import TemplateFailed
+from server.frames import ModelFacts
+from server.prompt.prompt import Prompter
+from server.settings import Settings
+from server.turn import ToolCall
+
+_log = logging.getLogger(__name__)
+_SCRIPTED_CONTEXT = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    engine: Engine
+    bound: BoundDialect
+    prompter: Prompter
+    facts: ModelFacts
+
+
+def load_model(settings: Settings) -> LoadedModel:
+    """Loads the model of the settings (its ``model`` is a file's path here), or the script that stands in
+    for one. Raises ``StartupFailed``."""
+    if settings.script:
+        engine: Engine = ScriptedEngine(
+            load_script(settings.script), context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots
+        )
+    else:
+        engine = _llama_engine(settings)
+    return _with_dialect(engine, settings)
+
+
+def _llama_engine(settings: Settings) -> Engine:
+    # Imported here so that a script runs without llama.cpp being loaded.
+    from server.engine.llama import load_engine
+
+    return load_engine(settings, Path(settings.model), markers=ALL_MARKERS)
+
+
+def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
+    template = engine.model.template
+    dialect = detect(template)
+    prompter = Prompter(template, dialect, engine.vocabulary)
+    warnings = list(prompter.warnings)
+    if not _probe(prompter, dialect):
+        warnings.append(f"the template's own calls don't read as {dialect.name}: using the generic dialect")
+        dialect = GENERIC
+        prompter = Prompter(template, dialect, engine.vocabulary)
+    bound = bind(dialect, engine.vocabulary.single_token)
+    return LoadedModel(engine, bound, prompter, _facts(engine, dialect, settings, tuple(warnings)))
+
+
+def _probe(prompter: Prompter, dialect: Dialect, count: int = 1) -> bool:
+    """Whether the dialect reads back what the template writes for ``count`` calls."""
+    calls = tuple(ToolCall("", "probe_tool", f'{{"probe_key": "value {number}"}}') for number in range(count))
+    try:
+        return reads(dialect, prompter.rendered_calls(count), calls)
+    except TemplateFailed as error:
+        _log.warning("the template refuses a probe call: %s", error)
+        return False
+
+
+def _facts(engine: Engine, dialect: Dialect, settings: Settings, warnings: tuple[str, ...]) -> ModelFacts:
+    model = engine.model
+    return ModelFacts(
+        name="scripted" if settings.script else Path(settings.model).stem,
+        architecture=model.architecture,
+        context=model.context,
+        context_train=model.context_train,
+        slots=model.slots,
+        dialect=dialect.name,
+        tools=True,
+        parallel_calls=dialect.parallel,
+        reasoning=dialect.reasoning is not None,
+        vocabulary=engine.vocabulary.size,
+        device=model.device.name,
+        layers=model.device.layers,
+        offloaded_layers=model.device.offloaded,
+        warnings=warnings,
+    )

@@ -1,0 +1,36 @@
+"""What an answer is held to beyond its grammar: which values are verified, and what follows if they
+fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from server.dialects.constrain import BoundDialect, ReasoningState
+from server.schema.verify import Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValue:
+    """A value with a schema: a tool's arguments, or the text of a response format.
+
+    ``exact`` says that the constraint decides the whole schema, so that the value may stream. A value
+    that ``must_be_valid`` never leaves otherwise; any other leaves with a warning.
+    """
+
+    verifier: Verifier
+    exact: bool
+    must_be_valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """How to read one answer. ``tools`` are those that may be called, by name."""
+
+    bound: BoundDialect
+    tools: Mapping[str, HeldValue] = field(default_factory=dict)
+    response: HeldValue | None = None
+    reasoning: ReasoningState = ReasoningState.NONE
+    bare: bool = False
+    stop: tuple[str, ...] = ()
+    repeats: bool = False

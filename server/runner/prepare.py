@@ -1,0 +1,205 @@
+"""Makes a turn ready for the engine: schemas checked, prompt rendered, constraint compiled.
+
+Everything a client can get wrong is found here, before a request is queued. Runs on a thread of its own;
+compiled constraints are kept by their text, since agents send the same tools again and again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llguidance import LLMatcher
+
+from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
+from server.engine.protocol import ConstraintRefused, Job
+from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
+from server.prompt.prompt import Prompt
+from server.runner.model import LoadedModel
+from server.runner.plan import AnswerPlan, HeldValue
+from server.schema.cache import Prepared, prepared
+from server.schema.check import check_all
+from server.settings import Settings
+from server.turn import ResponseFormat, Turn
+
+ANY_OBJECT = '{"type": "object"}'
+KEPT_CONSTRAINTS = 64
+_SPACING: Mapping[str, object] = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTurn:
+    """A turn ready to run."""
+
+    job: Job
+    plan: AnswerPlan
+    constraint: str
+    prepare_s: float
+
+
+class Preparer:
+    """Prepares turns for one loaded model."""
+
+    def __init__(self, model: LoadedModel, settings: Settings) -> None:
+        self._model = model
+        self._settings = settings
+        self._markup = tuple(model.engine.vocabulary.markup_texts())
+        self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def prepare(self, request: int, turn: Turn) -> PreparedTurn:
+        """Raises ``InvalidRequest`` and its kinds for whatever is wrong with the turn."""
+        started = time.monotonic()
+        tools = self._tools(turn)
+        response = self._response(turn.response_format)
+        prompt = self._model.prompter.prompt(turn)
+        room = self._room(prompt, turn)
+        reasoning = self._reasoning(prompt)
+        form = self._form(turn, tools, response, reasoning)
+        constraint = compose(self._model.bound, form)
+        job = Job(
+            request=request,
+            prompt=prompt.tokens,
+            matcher=self._matcher(constraint),
+            sampling=turn.sampling,
+            max_tokens=room,
+            choices=turn.choices,
+            partition=turn.partition,
+            reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
+        )
+        plan = self._plan(turn, form, tools, response)
+        return PreparedTurn(job, plan, constraint, time.monotonic() - started)
+
+    # What is asked for.
+
+    def _tools(self, turn: Turn) -> dict[str, Prepared]:
+        """The schemas of the tools that may be called, by name. All tools are checked."""
+        items = [
+            (tool.name, tool.parameters or ANY_OBJECT, f"tools[{number}].function.parameters")
+            for number, tool in enumerate(turn.tools)
+        ]
+        try:
+            named = {name: prepared(schema, param, as_object=True) for name, schema, param in items}
+        except InvalidSchema:
+            check_all(items)  # names all bad tools at once
+            raise
+        for number, (name, schema) in enumerate(named.items()):
+            self._refuse_markup(name, f"tools[{number}].function.name")
+            self._refuse_markup(_text(schema), f"tools[{number}].function.parameters")
+        choice = turn.tool_choice
+        if choice.mode == "none":
+            return {}
+        return {name: each for name, each in named.items() if choice.names is None or name in choice.names}
+
+    def _response(self, wanted: ResponseFormat) -> Prepared | None:
+        if wanted.kind == "text":
+            return None
+        schema = wanted.schema or ANY_OBJECT
+        param = "response_format.json_schema.schema"
+        result = prepared(schema, param, as_object=wanted.kind == "json_object")
+        self._refuse_markup(_text(result), param)
+        return result
+
+    def _refuse_markup(self, text: str, param: str) -> None:
+        """Refuses literals that spell a control token: forced bytes would become that token."""
+        for markup in self._markup:
+            if markup in text:
+                raise InvalidSchema(
+                    f"the name or schema holds {quoted(markup)}, which is a control token of this model",
+                    param=param,
+                )
+
+    def _room(self, prompt: Prompt, turn: Turn) -> int:
+        """How many tokens the answer may have."""
+        context, used = self._model.engine.model.context, len(prompt.tokens)
+        if used >= context:
+            raise ContextOverflow(
+                f"This model's maximum context length is {context} tokens. However, your messages and tools "
+                f"resulted in {used} tokens. Please reduce the length of the messages or tools.",
+                param="messages",
+            )
+        wanted = self._default_room(used) if turn.max_tokens is None else turn.max_tokens
+        return min(wanted, (context - used) // turn.choices or 1)
+
+    def _default_room(self, used: int) -> int:
+        """The answer's tokens where the client sets no limit: so many that all slots can be busy, since
+        a request waits until all it may need is free."""
+        model = self._model.engine.model
+        share = model.context // model.slots
+        return min(self._settings.max_tokens, max(share - used, share // 2))
+
+    def _reasoning(self, prompt: Prompt) -> ReasoningState:
+        if prompt.reasoning_open:
+            return ReasoningState.OPEN
+        return ReasoningState.POSSIBLE if self._model.facts.reasoning else ReasoningState.NONE
+
+    def _form(
+        self,
+        turn: Turn,
+        tools: Mapping[str, Prepared],
+        response: Prepared | None,
+        reasoning: ReasoningState,
+    ) -> AnswerForm:
+        dialect = self._model.bound.dialect
+        return AnswerForm(
+            tools=tuple(CallableTool(name, _text(schema)) for name, schema in tools.items()),
+            must_call=turn.tool_choice.mode == "required",
+            parallel=turn.parallel_tool_calls,
+            response=_text(response) if response else None,
+            reasoning=reasoning,
+            bare=self._settings.bare_calls and dialect.bare,
+        )
+
+    def _plan(
+        self, turn: Turn, form: AnswerForm, tools: Mapping[str, Prepared], response: Prepared | None
+    ) -> AnswerPlan:
+        strict = {tool.name for tool in turn.tools if tool.strict or form.must_call}
+        return AnswerPlan(
+            bound=self._model.bound,
+            tools={name: _held(schema, name in strict) for name, schema in tools.items()},
+            response=_held(response, True) if response else None,
+            reasoning=form.reasoning,
+            bare=form.bare and not form.must_call and response is None,
+            stop=turn.stop,
+            repeats=self._settings.repeat_calls,
+        )
+
+    # The constraint.
+
+    def _matcher(self, constraint: str) -> LLMatcher:
+        known = self._matchers.get(constraint)
+        if known is None:
+            known = self._compiled(constraint)
+            self._matchers[constraint] = known
+            if len(self._matchers) > KEPT_CONSTRAINTS:
+                self._matchers.popitem(last=False)
+        self._matchers.move_to_end(constraint)
+        return known.deep_copy()
+
+    def _compiled(self, constraint: str) -> LLMatcher:
+        try:
+            return self._model.engine.vocabulary.matcher(constraint)
+        except ConstraintRefused as error:
+            # Each schema compiles alone, so it is their sum that is too much.
+            raise InvalidRequest(
+                f"the tools together are too complex to hold a model to: {error}",
+                code="schema_too_large",
+                param="tools",
+            ) from error
+
+
+def _text(schema: Prepared) -> str:
+    """What the constraint engine is given: the lowered schema, its whitespace fixed."""
+    lowered = schema.lowered.schema
+    spaced = {**lowered, "x-guidance": _SPACING} if isinstance(lowered, dict) else lowered
+    return json.dumps(spaced, ensure_ascii=False)
+
+
+def _held(schema: Prepared, must_be_valid: bool) -> HeldValue:
+    return HeldValue(schema.verifier, schema.lowered.exact, must_be_valid)

@@ -1,0 +1,224 @@
+"""The runner process: frames in, frames out, and the decode loop between them.
+
+Three threads: the main one runs the decode loop and is the only one to touch the engine; one reads
+frames; one prepares arriving requests. When the parent is gone the socket ends, and so does this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import NoReturn
+
+import msgspec
+
+from server import frames
+from server.engine.protocol import Engine, Progress
+from server.errors import StartupFailed, ToolspanError
+from server.frames import (
+    BrokenFrame,
+    Cancel,
+    FromRunner,
+    Generate,
+    LoadFailed,
+    Ready,
+    Rejected,
+    Shutdown,
+    Status,
+    ToRunner,
+)
+from server.runner.model import LoadedModel, load_model
+from server.runner.prepare import PreparedTurn, Preparer
+from server.runner.request import Request
+from server.settings import Settings
+
+_log = logging.getLogger(__name__)
+STATUS_EVERY_S = 0.25
+_READ_BYTES = 1 << 16
+# A thread that wants the interpreter back after a native call waits this long at most for a busy one;
+# with Python's default of 5 ms a prompt being rendered slows every decode step several times over.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class Channel:
+    """The socket to the parent. ``send`` from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, frame: FromRunner) -> None:
+        data = frames.encode(frame)
+        with self._lock:
+            try:
+                self._connection.sendall(data)
+            except OSError:
+                _leave("the parent is gone")
+
+    def received(self) -> Iterator[ToRunner]:
+        """Frames as they arrive, for ever; the process ends with the parent."""
+        decoder: frames.Decoder[ToRunner] = frames.Decoder(ToRunner)
+        while True:
+            try:
+                data = self._connection.recv(_READ_BYTES)
+                if not data:
+                    _leave("the parent is gone")
+                yield from decoder.feed(data)
+            except (OSError, BrokenFrame) as error:
+                _leave(str(error))
+
+
+class Runner:
+    """The decode loop over one loaded model."""
+
+    def __init__(self, model: LoadedModel, settings: Settings, channel: Channel) -> None:
+        self._engine: Engine = model.engine
+        self._channel = channel
+        self._preparer = Preparer(model, settings)
+        self._inbox: queue.SimpleQueue[PreparedTurn | Cancel | Shutdown] = queue.SimpleQueue()
+        self._to_prepare: queue.SimpleQueue[Generate] = queue.SimpleQueue()
+        self._requests: dict[int, Request] = {}
+        self._arriving: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._preparing_since: float | None = None
+        self._next_status = 0.0
+
+    def read_for_ever(self) -> None:
+        """The reading thread."""
+        for frame in self._channel.received():
+            self._take(frame)
+
+    def _take(self, frame: ToRunner) -> None:
+        match frame:
+            case Generate():
+                self._arriving.add(frame.id)
+                self._to_prepare.put(frame)
+            case Cancel() if frame.id in self._arriving:
+                self._cancelled.add(frame.id)
+                self._inbox.put(frame)
+            case _:
+                self._inbox.put(frame)
+
+    def prepare_for_ever(self) -> None:
+        """The preparing thread."""
+        while True:
+            frame = self._to_prepare.get()
+            self._preparing_since = time.monotonic()
+            if frame.id in self._cancelled:
+                self._arrived(frame.id)
+            else:
+                self._prepare(frame)
+            self._preparing_since = None
+
+    def run(self) -> None:
+        """The main thread: until a ``Shutdown``."""
+        while self._take_inbox():
+            for progress in self._engine.step() if self._engine.busy else ():
+                self._advance(progress)
+            self._send_status()
+        self._engine.close()
+
+    def _advance(self, progress: Progress) -> None:
+        """Takes what a step made of one sequence. What goes wrong here ends that request alone."""
+        identity = progress.sequence.request
+        request = self._requests.get(identity)
+        if request is None:
+            return
+        try:
+            for frame in request.take(progress):
+                self._channel.send(frame)
+        except Exception:
+            _log.exception("reading an answer failed")
+            self._channel.send(request.failed(ToolspanError("the answer could not be read")))
+        if request.done:
+            del self._requests[identity]
+
+    def _prepare(self, frame: Generate) -> None:
+        try:
+            self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
+        except ToolspanError as error:
+            self._reject(frame.id, error)
+        except Exception:
+            _log.exception("preparing a request failed")
+            self._reject(frame.id, ToolspanError("the request could not be prepared"))
+
+    def _reject(self, identity: int, error: ToolspanError) -> None:
+        self._arrived(identity)
+        self._channel.send(Rejected(identity, error.data))
+
+    def _arrived(self, identity: int) -> bool:
+        """A request has been prepared, or never will be. Returns whether it is still wanted."""
+        wanted = identity not in self._cancelled
+        self._arriving.discard(identity)
+        self._cancelled.discard(identity)
+        return wanted
+
+    def _take_inbox(self) -> bool:
+        """Handles what has arrived, waiting for it if there is nothing else to do. False: shut down."""
+        wait = not self._engine.busy
+        while True:
+            try:
+                item = self._inbox.get(timeout=STATUS_EVERY_S) if wait else self._inbox.get_nowait()
+            except queue.Empty:
+                return True
+            wait = False
+            match item:
+                case Shutdown():
+                    return False
+                case Cancel():
+                    self._cancel(item.id)
+                case PreparedTurn():
+                    self._accept(item)
+
+    def _accept(self, prepared: PreparedTurn) -> None:
+        if self._arrived(prepared.job.request):
+            request = Request(prepared, self._engine)
+            self._requests[prepared.job.request] = request
+            self._channel.send(request.accepted())
+
+    def _cancel(self, identity: int) -> None:
+        if self._requests.pop(identity, None) is not None:
+            self._engine.cancel(identity)
+
+    def _send_status(self) -> None:
+        now = time.monotonic()
+        if now < self._next_status:
+            return
+        self._next_status = now + STATUS_EVERY_S
+        load, since = self._engine.load, self._preparing_since
+        preparing = now - since if since is not None else 0.0
+        self._channel.send(Status(load.active, load.waiting, preparing, load.used_cells, load.cached_tokens))
+
+
+def main(arguments: list[str]) -> None:
+    """``python -m server.runner FD``, with the settings as JSON in TOOLSPAN_RUNNER_SETTINGS."""
+    settings = msgspec.json.decode(os.environ["TOOLSPAN_RUNNER_SETTINGS"], type=Settings)
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(levelname)s runner %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    channel = Channel(socket.socket(fileno=int(arguments[0])))
+    try:
+        model = load_model(settings)
+    except StartupFailed as error:
+        channel.send(LoadFailed(error.data))
+        raise SystemExit(1) from None
+    runner = Runner(model, settings, channel)
+    for name, work in (("reader", runner.read_for_ever), ("preparer", runner.prepare_for_ever)):
+        threading.Thread(target=work, name=name, daemon=True).start()
+    channel.send(Ready(model.facts))
+    runner.run()
+
+
+def _leave(reason: str) -> NoReturn:
+    """Ends the process at once, whatever its other threads do."""
+    _log.info("runner ends: %s", reason)
+    os._exit(0)

@@ -1,0 +1,87 @@
+"""A request in the runner: its answers, and the frames they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from server.engine.protocol import Engine, Progress, SequenceId, Tally
+from server.errors import ToolspanError
+from server.events import Timings, Usage
+from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
+from server.runner.answer import Answer, Next, Step
+from server.runner.prepare import PreparedTurn
+
+
+class Request:
+    """One accepted request, with an answer for each of its choices."""
+
+    def __init__(self, prepared: PreparedTurn, engine: Engine) -> None:
+        self._prepared = prepared
+        self._engine = engine
+        self._id = prepared.job.request
+        trusted = engine.submit(prepared.job)
+        self._answers = [Answer(prepared.plan, trusted=trusted) for _ in range(prepared.job.choices)]
+        self._unfinished = set(range(prepared.job.choices))
+
+    def accepted(self) -> Accepted:
+        return Accepted(self._id, len(self._prepared.job.prompt))
+
+    @property
+    def done(self) -> bool:
+        return not self._unfinished
+
+    def take(self, progress: Progress) -> Iterator[FromRunner]:
+        """The frames of one step of one choice; tells the engine how that sequence goes on."""
+        sequence = progress.sequence
+        if sequence.choice not in self._unfinished:
+            return
+        step = self._answers[sequence.choice].feed(progress)
+        if step.events:
+            yield Emitted(self._id, sequence.choice, tuple(step.events))
+        if step.error is not None:
+            yield self.failed(step.error)
+            return
+        self._go_on(sequence, step)
+        if self.done:
+            yield self._finished()
+
+    def _go_on(self, sequence: SequenceId, step: Step) -> None:
+        match step.next:
+            case Next.REWIND:
+                self._engine.rewind(sequence, step.kept)
+            case Next.END:
+                self._engine.finish(sequence)
+                self._unfinished.discard(sequence.choice)
+            case Next.GO_ON:
+                pass
+
+    def failed(self, error: ToolspanError) -> Failed:
+        """Gives the request up."""
+        self._engine.cancel(self._id)
+        self._unfinished.clear()
+        return Failed(self._id, error.data)
+
+    def _finished(self) -> Finished:
+        tally = self._engine.tally(self._id)
+        warnings = tuple(warning for answer in self._answers for warning in answer.warnings)
+        return Finished(self._id, self._usage(tally), self._timings(tally), warnings)
+
+    def _usage(self, tally: Tally) -> Usage:
+        return Usage(
+            prompt_tokens=len(self._prepared.job.prompt),
+            completion_tokens=tally.sampled_tokens + tally.forced_tokens,
+            cached_tokens=tally.cached_tokens,
+            reasoning_tokens=sum(answer.reasoning_tokens for answer in self._answers),
+        )
+
+    def _timings(self, tally: Tally) -> Timings:
+        return Timings(
+            queue_ms=round(tally.queue_s * 1000, 3),
+            prepare_ms=round(self._prepared.prepare_s * 1000, 3),
+            prefill_ms=round(tally.prefill_s * 1000, 3),
+            decode_ms=round(tally.decode_s * 1000, 3),
+            sampled_tokens=tally.sampled_tokens,
+            forced_tokens=tally.forced_tokens,
+            resampled_calls=sum(answer.resampled for answer in self._answers),
+            repeated_calls=sum(answer.repeated for answer in self._answers),
+        )
