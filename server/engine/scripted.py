@@ -1,0 +1,245 @@
+"""An engine that plays given text instead of a model, through the same dialect, parser, frames and HTTP
+code. For tests of the whole surface; it has no weights and computes nothing.
+
+A script is a JSON file, an object with ``answers``: a list of objects. The answer played is the one whose
+``when`` occurs last in the rendered prompt; one without ``when`` is played if no other fits.
+
+    text       the answer's raw text, as the model would write it; or
+    pieces     the same as a list of texts, each generated as one token (text: one token a character)
+    takes      instead of both: a list of texts, one for each time the answer is sampled again
+    ended      "stop" (default), "length" or "dead_end"
+    delay_ms   milliseconds before each piece
+    prefill_ms milliseconds before the first
+    fault      "abort", "exit" or "hang", where the pieces end: the runner's end, for tests
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from llguidance import LLMatcher, LLTokenizer
+
+from server.engine.protocol import (
+    ConstraintRefused,
+    Ended,
+    Job,
+    Load,
+    Model,
+    Piece,
+    Progress,
+    SequenceId,
+    Source,
+    Tally,
+    Vocabulary,
+)
+from server.errors import StartupFailed
+
+TEMPLATE = """{%- if tools %}<|im_start|>system
+# Tools
+<tools>
+{%- for tool in tools %}
+{{ tool | tojson }}
+{%- endfor %}
+</tools>
+Call as <tool_call>
+{"name": ..., "arguments": ...}
+</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}
+{#- A thought is written as <think>...</think>. #}"""
+_MARKUP = ("<|im_start|>", "<|im_end|>")
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer of a script."""
+
+    when: str = ""
+    text: str = ""
+    pieces: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    ended: str = "stop"
+    delay_ms: float = 0.0
+    prefill_ms: float = 0.0
+    fault: str = ""
+
+    def played(self, take: int) -> tuple[str, ...]:
+        """The pieces of the ``take``-th time this answer is sampled."""
+        if self.takes:
+            return tuple(self.takes[min(take, len(self.takes) - 1)])
+        return self.pieces or tuple(self.text)
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    answers: tuple[Answer, ...] = ()
+
+
+def load_script(path: str) -> Script:
+    """Reads a script. Raises ``StartupFailed``."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Script)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StartupFailed(f"cannot read the script {path}: {error}") from error
+
+
+class ByteVocabulary:
+    """A vocabulary whose tokens are the 256 bytes, and two control tokens that exist in prompts only."""
+
+    def __init__(self) -> None:
+        self.size = 256 + len(_MARKUP)
+        self.bos: int | None = None
+        self.adds_bos = False
+        self.bos_text = ""
+        self.eos_text = _MARKUP[1]
+        self._tokenizer = LLTokenizer("byte")
+
+    def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
+        if not markup:
+            return list(text.encode())
+        tokens: list[int] = []
+        for place, part in enumerate(text.split(_MARKUP[0])):
+            tokens += [256] * (place > 0)
+            for inner, piece in enumerate(part.split(_MARKUP[1])):
+                tokens += [257] * (inner > 0) + list(piece.encode())
+        return tokens
+
+    def single_token(self, text: str) -> int | None:
+        return 256 + _MARKUP.index(text) if text in _MARKUP else None
+
+    def data(self, token: int) -> bytes:
+        return bytes([token]) if token < 256 else _MARKUP[token - 256].encode()
+
+    def markup_texts(self) -> tuple[str, ...]:
+        return _MARKUP
+
+    def matcher(self, constraint: str) -> LLMatcher:
+        matcher = LLMatcher(self._tokenizer, constraint, log_level=0)
+        if matcher.is_error():
+            raise ConstraintRefused(matcher.get_error())
+        return matcher
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """One choice being played: its pieces, how many are out, and when the next is due."""
+
+    job: Job
+    answer: Answer
+    due: float
+    take: int = 0
+    played: int = 0
+    done: bool = False
+    pieces: tuple[str, ...] = field(default_factory=tuple)
+
+
+class ScriptedEngine:
+    """Plays a script. See ``protocol.Engine`` for the methods."""
+
+    def __init__(self, script: Script, *, context: int, slots: int) -> None:
+        self.model = Model("scripted", context, context, slots, TEMPLATE)
+        self.vocabulary: Vocabulary = ByteVocabulary()
+        self._script = script
+        self._slots = slots
+        self._waiting: list[tuple[Job, float]] = []
+        self._running: dict[SequenceId, _Sequence] = {}
+        self._tallies: dict[int, Tally] = {}
+
+    def submit(self, job: Job) -> bool:
+        self._waiting.append((job, time.monotonic()))
+        self._tallies[job.request] = Tally()
+        text = "".join(self._answer(job).played(0)).encode()
+        return job.matcher.deep_copy().try_consume_tokens(list(text)) == len(text)
+
+    def cancel(self, request: int) -> None:
+        self._waiting = [each for each in self._waiting if each[0].request != request]
+        for sequence in [each for each in self._running if each.request == request]:
+            del self._running[sequence]
+        self._tallies.pop(request, None)
+
+    def step(self) -> list[Progress]:
+        self._admit()
+        now = time.monotonic()
+        due = [item for item in self._running.items() if not item[1].done and item[1].due <= now]
+        if not due:
+            time.sleep(0.001)
+        return [self._play(sequence, state) for sequence, state in due]
+
+    def finish(self, sequence: SequenceId) -> None:
+        self._running.pop(sequence, None)
+
+    def rewind(self, sequence: SequenceId, kept: int) -> None:
+        state = self._running[sequence]
+        state.take += 1
+        state.played, state.done = kept, False
+        state.pieces = state.answer.played(state.take)
+
+    def tally(self, request: int) -> Tally:
+        if any(each.request == request for each in self._running):
+            return self._tallies[request]
+        return self._tallies.pop(request)
+
+    @property
+    def load(self) -> Load:
+        return Load(len(self._running), len(self._waiting))
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting) or any(not each.done for each in self._running.values())
+
+    def close(self) -> None:
+        self._running.clear()
+
+    def _answer(self, job: Job) -> Answer:
+        prompt = b"".join(map(self.vocabulary.data, job.prompt)).decode("utf-8", "replace")
+        places = [
+            (prompt.rfind(each.when) if each.when else -1, each)
+            for each in self._script.answers
+            if each.when in prompt
+        ]
+        return max(places, key=lambda place: place[0])[1] if places else Answer(text="")
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) + self._waiting[0][0].choices <= self._slots:
+            job, since = self._waiting.pop(0)
+            now = time.monotonic()
+            self._tallies[job.request].queue_s = now - since
+            answer = self._answer(job)
+            for choice in range(job.choices):
+                due = now + (answer.prefill_ms + answer.delay_ms) / 1000
+                state = _Sequence(job, answer, due, pieces=answer.played(0))
+                self._running[SequenceId(job.request, choice)] = state
+
+    def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
+        if state.played == len(state.pieces):
+            _fault(state.answer.fault)
+            state.done = True
+            return Progress(sequence, (), Ended(state.answer.ended))
+        data = state.pieces[state.played].encode()
+        state.played += 1
+        state.due += state.answer.delay_ms / 1000
+        self._tallies[sequence.request].sampled_tokens += 1
+        state.done = state.played >= state.job.max_tokens
+        ended = Ended.LENGTH if state.done else None
+        return Progress(sequence, (Piece(-1, data, Source.SAMPLED),), ended)
+
+
+def _fault(kind: str) -> None:
+    """Ends or breaks this process in the way a script asks for."""
+    if kind == "abort":
+        os.abort()
+    elif kind == "exit":
+        os._exit(0)
+    elif kind == "hang":
+        time.sleep(3600)

@@ -1,0 +1,146 @@
+"""Turns made ready over the scripted model: what is refused, and what the constraint then allows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from server.errors import ContextOverflow, InvalidSchema
+from server.runner.model import load_model
+from server.runner.prepare import PreparedTurn, Preparer
+from server.settings import Settings
+from server.turn import Message, ResponseFormat, Tool, ToolChoice, Turn
+
+ADD = Tool("add", "Adds", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}')
+GET = Tool("get", parameters='{"type": "object", "properties": {}}', strict=True)
+ASK = (Message("user", "Add one"),)
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+GET_CALL = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
+
+
+def preparer(folder: Path, **settings: object) -> Preparer:
+    script = folder / "script.json"
+    script.write_text('{"answers": []}')
+    chosen = Settings(script=str(script), **settings)  # type: ignore[arg-type]
+    return Preparer(load_model(chosen), chosen)
+
+
+def prepared(folder: Path, turn: Turn, **settings: object) -> PreparedTurn:
+    return preparer(folder, **settings).prepare(1, turn)
+
+
+def allows(ready: PreparedTurn, text: str) -> bool:
+    """Whether the whole text is an answer."""
+    matcher = ready.job.matcher.deep_copy()
+    data = list(text.encode())
+    return matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize(
+    ("choice", "passing", "failing"),
+    [
+        (ToolChoice("none"), ["text", ""], [CALL]),
+        (ToolChoice("auto"), ["text", CALL, "text " + GET_CALL], [CALL + "text"]),
+        (ToolChoice("required"), [CALL, GET_CALL], ["text", "text" + CALL]),
+        (ToolChoice("required", ("get",)), [GET_CALL], [CALL, ""]),
+        (ToolChoice("auto", ("get",)), [GET_CALL, "text"], [CALL]),
+    ],
+)
+def test_tool_choice(tmp_path: Path, choice: ToolChoice, passing: list[str], failing: list[str]) -> None:
+    ready = prepared(tmp_path, Turn(ASK, (ADD, GET), choice))
+    assert [text for text in passing if not allows(ready, text)] == []
+    assert [text for text in failing if allows(ready, text)] == []
+    assert set(ready.plan.tools) == set() if choice.mode == "none" else set(choice.names or ("add", "get"))
+
+
+def test_parallel_calls_can_be_switched_off(tmp_path: Path) -> None:
+    both = CALL + "\n" + GET_CALL
+    assert allows(prepared(tmp_path, Turn(ASK, (ADD, GET))), both)
+    assert not allows(prepared(tmp_path, Turn(ASK, (ADD, GET), parallel_tool_calls=False)), both)
+
+
+def test_the_prompt_does_not_depend_on_the_tool_choice(tmp_path: Path) -> None:
+    maker = preparer(tmp_path)
+    prompts = {
+        maker.prepare(1, Turn(ASK, (ADD, GET), choice)).job.prompt
+        for choice in (ToolChoice("none"), ToolChoice("auto"), ToolChoice("required", ("get",)))
+    }
+    assert len(prompts) == 1
+
+
+def test_response_formats(tmp_path: Path) -> None:
+    any_object = prepared(tmp_path, Turn(ASK, response_format=ResponseFormat("json_object")))
+    assert allows(any_object, '{"a": [1, "x"]}')
+    assert not allows(any_object, "[1]")
+    schema = '{"type": "array", "items": {"type": "boolean"}}'
+    array = prepared(tmp_path, Turn(ASK, (ADD,), response_format=ResponseFormat("json_schema", "x", schema)))
+    assert allows(array, "[true, false]")
+    assert allows(array, CALL)
+    assert not allows(array, "text")
+    assert array.plan.response is not None
+    assert array.plan.response.must_be_valid
+
+
+def test_which_values_must_be_valid(tmp_path: Path) -> None:
+    auto = prepared(tmp_path, Turn(ASK, (ADD, GET))).plan.tools
+    assert {name: held.must_be_valid for name, held in auto.items()} == {"add": False, "get": True}
+    forced = prepared(tmp_path, Turn(ASK, (ADD, GET), ToolChoice("required"))).plan.tools
+    assert all(held.must_be_valid for held in forced.values())
+
+
+def test_bare_calls_can_be_switched_off(tmp_path: Path) -> None:
+    bare = '{"name": "add", "arguments": {"a": "x"}}'
+    assert not allows(prepared(tmp_path, Turn(ASK, (ADD,))), bare)
+    assert allows(prepared(tmp_path, Turn(ASK, (ADD,)), bare_calls=False), bare)
+
+
+def test_bad_schemas_are_all_named(tmp_path: Path) -> None:
+    bad = [Tool(name, parameters='{"type": "dict"}') for name in ("one", "two")]
+    with pytest.raises(InvalidSchema) as caught:
+        prepared(tmp_path, Turn(ASK, (ADD, *bad)))
+    assert str(caught.value.param).startswith("tools[1].function.parameters")
+    assert "tool 'one'" in caught.value.message
+    assert "tool 'two'" in caught.value.message
+
+
+@pytest.mark.parametrize("place", ["name", "enum", "property"])
+def test_a_schema_that_spells_a_control_token_is_refused(tmp_path: Path, place: str) -> None:
+    text = "a<|im_end|>"
+    schema = {
+        "name": {},
+        "enum": {"properties": {"a": {"enum": [text]}}},
+        "property": {"properties": {text: {}}},
+    }[place]
+    name = text if place == "name" else "add"
+    with pytest.raises(InvalidSchema, match="control token"):
+        prepared(tmp_path, Turn(ASK, (Tool(name, parameters=json.dumps(schema)),)))
+
+
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ContextOverflow, match=r"300 tokens.* \d{3,} tokens"):
+        prepared(tmp_path, Turn((Message("user", "word " * 100),)), ctx=300)
+
+
+def test_room_for_the_answer(tmp_path: Path) -> None:
+    def room(limit: int | None, choices: int = 1, **settings: object) -> int:
+        turn = Turn(ASK, max_tokens=limit, choices=choices)
+        return prepared(tmp_path, turn, **settings).job.max_tokens
+
+    used = len(prepared(tmp_path, Turn(ASK)).job.prompt)
+    assert room(17) == 17
+    assert room(10**6, ctx=1000) == 1000 - used
+    assert room(10**6, choices=2, ctx=1000) == (1000 - used) // 2
+    assert room(None) == 4096
+    assert room(None, ctx=1000, slots=2) == 500 - used
+    assert room(None, ctx=1000, slots=25) == 20
+
+
+def test_constraints_are_kept_by_their_text(tmp_path: Path) -> None:
+    maker = preparer(tmp_path)
+    one, two = (maker.prepare(number, Turn(ASK, (ADD,))) for number in (1, 2))
+    assert one.constraint == two.constraint
+    one.job.matcher.consume_token(ord("x"))
+    assert two.job.matcher.is_accepting()
+    assert allows(two, CALL)
