@@ -131,9 +131,10 @@ class Vocabulary(Protocol):
     bos_text: str
     eos_text: str
 
-    def tokenize(self, text: str, *, markup: bool) -> list[int]:
+    def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         """Token ids of ``text``, without BOS. With ``markup`` the text of control and user-defined
-        tokens becomes those tokens; without it none of them can come out."""
+        tokens becomes those tokens; without it none of them can come out. Text that is ``continued``
+        stands after other text: no blank is added before it."""
         ...
 
     def single_token(self, text: str) -> int | None:

@@ -6,10 +6,9 @@ compiled constraints are kept by their text, since agents send the same tools ag
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from llguidance import LLMatcher
@@ -27,11 +26,6 @@ from server.turn import ResponseFormat, Turn
 
 ANY_OBJECT = '{"type": "object"}'
 KEPT_CONSTRAINTS = 64
-_SPACING: Mapping[str, object] = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +84,8 @@ class Preparer:
             check_all(items)  # names all bad tools at once
             raise
         for number, (name, schema) in enumerate(named.items()):
-            self._refuse_markup(name, f"tools[{number}].function.name")
-            self._refuse_markup(_text(schema), f"tools[{number}].function.parameters")
+            self._refuse_markup([name], f"tools[{number}].function.name")
+            self._refuse_markup(schema.lowered.literals, f"tools[{number}].function.parameters")
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -103,13 +97,14 @@ class Preparer:
         schema = wanted.schema or ANY_OBJECT
         param = "response_format.json_schema.schema"
         result = prepared(schema, param, as_object=wanted.kind == "json_object")
-        self._refuse_markup(_text(result), param)
+        self._refuse_markup(result.lowered.literals, param)
         return result
 
-    def _refuse_markup(self, text: str, param: str) -> None:
+    def _refuse_markup(self, texts: Iterable[str], param: str) -> None:
         """Refuses literals that spell a control token: forced bytes would become that token."""
+        joined = "\n".join(texts)
         for markup in self._markup:
-            if markup in text:
+            if markup in joined:
                 raise InvalidSchema(
                     f"the name or schema holds {quoted(markup)}, which is a control token of this model",
                     param=param,
@@ -148,10 +143,10 @@ class Preparer:
     ) -> AnswerForm:
         dialect = self._model.bound.dialect
         return AnswerForm(
-            tools=tuple(CallableTool(name, _text(schema)) for name, schema in tools.items()),
+            tools=tuple(CallableTool(name, schema.lowered.text) for name, schema in tools.items()),
             must_call=turn.tool_choice.mode == "required",
             parallel=turn.parallel_tool_calls,
-            response=_text(response) if response else None,
+            response=response.lowered.text if response else None,
             reasoning=reasoning,
             bare=self._settings.bare_calls and dialect.bare,
         )
@@ -192,13 +187,6 @@ class Preparer:
                 code="schema_too_large",
                 param="tools",
             ) from error
-
-
-def _text(schema: Prepared) -> str:
-    """What the constraint engine is given: the lowered schema, its whitespace fixed."""
-    lowered = schema.lowered.schema
-    spaced = {**lowered, "x-guidance": _SPACING} if isinstance(lowered, dict) else lowered
-    return json.dumps(spaced, ensure_ascii=False)
 
 
 def _held(schema: Prepared, must_be_valid: bool) -> HeldValue:
