@@ -43,7 +43,7 @@ def load_model(settings: Settings) -> LoadedModel:
 
 def _llama_engine(settings: Settings) -> Engine:
     # Imported here so that a script runs without llama.cpp being loaded.
-    from server.engine.llama import load_engine
+    from server.engine.load import load_engine
 
     return load_engine(settings, Path(settings.model), markers=ALL_MARKERS)
 

@@ -1,0 +1,124 @@
+"""One choice being generated: its tokens, where its constraint stands, and what was not yet told."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from server.engine.cache import Sequence
+from server.engine.llama import Logits
+from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Source, Tally
+from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
+from server.engine.vocabulary import EngineVocabulary
+
+
+class Choice:
+    """Tokens are the prompt's, then the answer's; which of them are computed is the ``sequence``'s
+    business, that the scheduler gives and takes. Whatever the constraint leaves no choice about is
+    appended at once, so the tokens always end where one has to be sampled or the answer is over."""
+
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        *,
+        seed: int,
+        context: int,
+        vocabulary: EngineVocabulary,
+        bench: Workbench,
+        tally: Tally,
+    ) -> None:
+        self.id = SequenceId(job.request, number)
+        self.job = job
+        self.prompt = job.prompt or (vocabulary.bos or 0,)  # something has to be computed
+        self.tokens = array("i", self.prompt)
+        self.limit = max(0, min(job.max_tokens, context - len(self.prompt)))
+        self.sequence: Sequence | None = None
+        self.ended: Ended | None = None
+        self.answering = False
+        self._vocabulary = vocabulary
+        self._bench = bench
+        self._tally = tally
+        self._seed = draws_seed(job.sampling, seed, number)
+        self._attempt = 0
+        self._untold: list[Piece] = []
+        self._told_end = False
+        self._begin(())
+
+    @property
+    def length(self) -> int:
+        """The most tokens it can come to have."""
+        return len(self.prompt) + self.limit
+
+    def sample(self, logits: Logits) -> None:
+        """Appends the token that follows, and those forced behind it."""
+        self.answering = True
+        token = self._sampler.choose(logits, self._matcher, self.tokens, len(self.prompt))
+        if token is None:
+            self.ended = Ended.DEAD_END
+        elif token in self._vocabulary.ends:
+            self.ended = Ended.STOP
+        elif not self._matcher.consume_token(token):
+            self.ended = Ended.DEAD_END
+        else:
+            self._append(token, Source.SAMPLED, logits)
+            self._force()
+
+    def rewind(self, kept: int) -> None:
+        """Goes back to the first ``kept`` tokens of the answer."""
+        del self.tokens[len(self.prompt) + kept :]
+        self._attempt += 1
+        self._sampler.close()
+        self._untold.clear()
+        self.ended, self._told_end = None, False
+        self._begin(self.tokens[len(self.prompt) :])
+
+    def progress(self) -> Progress | None:
+        """What was not told yet, if anything."""
+        if not self._untold and (self.ended is None or self._told_end):
+            return None
+        pieces = tuple(self._untold)
+        self._untold.clear()
+        self._told_end = self.ended is not None
+        return Progress(self.id, pieces, self.ended)
+
+    def close(self) -> None:
+        self._sampler.close()
+
+    def _begin(self, answer: Iterable[int]) -> None:
+        self._matcher = self.job.matcher.deep_copy()
+        self._sampler = Sampler(self.job.sampling, self._seed, self._attempt, self._bench)
+        self._consume(list(answer))
+        self._force()
+
+    def _force(self) -> None:
+        """Appends the tokens that the constraint alone determines, and ends the answer where it does."""
+        if self.ended is not None:
+            return
+        room = self.length - len(self.tokens)
+        forced = self._matcher.compute_ff_tokens()
+        self._consume(forced[:room])
+        for token in forced[:room]:
+            self._append(token, Source.FORCED)
+        if self.ended is not None:
+            return
+        if len(forced) <= room and self._matcher.is_stopped():
+            self.ended = Ended.DEAD_END if self._matcher.is_error() else Ended.STOP
+        elif len(self.tokens) >= self.length:
+            self.ended = Ended.LENGTH
+
+    def _consume(self, tokens: list[int]) -> None:
+        if tokens and not self._matcher.consume_tokens(tokens):
+            self.ended = Ended.DEAD_END
+
+    def _append(self, token: int, source: Source, logits: Logits | None = None) -> None:
+        wanted = self.job.sampling.top_logprobs
+        logprob = None
+        if logits is not None and wanted is not None:
+            logprob = token_logprob(logits, token, wanted, self._vocabulary)
+        self.tokens.append(token)
+        self._untold.append(Piece(token, self._vocabulary.data(token), source, logprob))
+        if source is Source.SAMPLED:
+            self._tally.sampled_tokens += 1
+        else:
+            self._tally.forced_tokens += 1

@@ -1,0 +1,234 @@
+"""llama.cpp behind a few Python names: load a model, evaluate batches, copy and drop sequences.
+
+The only importer of ``llama_cpp`` (its low-level ctypes API). Knows nothing of requests, grammars or
+text answers. One ``Llama`` is used by one thread, except ``Tokens``, which any thread may use.
+
+llama.cpp answers some mistakes with ``abort()``: callers keep batches within ``Batch`` and sequence
+numbers below ``Llama.sequences``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server.engine.cores import physical_cores
+from server.engine.llama_devices import gpus, offload, refuse_large_context
+from server.engine.llama_native import clear_complaints, complaint, metadata, native, pointer
+from server.engine.llama_tokens import Tokens
+from server.engine.protocol import Device
+from server.errors import StartupFailed
+
+Logits = NDArray[np.float32]
+
+CONTEXT_LIMIT = 32768
+"""Cells of a context whose size was not asked for, at most."""
+SEQUENCE_LIMIT = 256
+BATCH = 2048
+MICRO_BATCH = 512
+
+
+class DecodeFailed(Exception):
+    """llama.cpp could not evaluate a batch; its memory is in an unknown state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to load a model. ``context`` 0 is the model's own length, at most ``CONTEXT_LIMIT``;
+    ``threads`` 0 all physical cores; ``gpu_layers`` -1 all layers if the build can offload.
+    ``cached`` is how many sequences are kept beyond the ``slots``."""
+
+    context: int = 0
+    slots: int = 4
+    cached: int = 12
+    threads: int = 0
+    gpu_layers: int = -1
+    mmap: bool = True
+
+
+class Weights:
+    """A loaded model file, or only its vocabulary."""
+
+    def __init__(
+        self, path: Path, *, gpu_layers: int = 0, mmap: bool = True, vocabulary_only: bool = False
+    ) -> None:
+        parameters = native.llama_model_default_params()
+        parameters.vocab_only = vocabulary_only
+        parameters.n_gpu_layers = gpu_layers
+        parameters.load_mode = native.LLAMA_LOAD_MODE_MMAP if mmap else native.LLAMA_LOAD_MODE_NONE
+        clear_complaints()
+        self.pointer = native.llama_model_load_from_file(os.fsencode(path), parameters)
+        if not self.pointer:
+            raise StartupFailed(f"cannot load {path.name}: {complaint()}")
+        self.tokens = Tokens(self.pointer)
+        self.architecture = metadata(self.pointer, "general.architecture") or "unknown"
+        self.context_train = int(native.llama_model_n_ctx_train(self.pointer))
+        self.layers = int(native.llama_model_n_layer(self.pointer)) + 1  # with the output layer
+        template = native.llama_model_chat_template(self.pointer, None)
+        self.template: str | None = template.decode("utf-8", "replace") if template else None
+
+    def refuse_unless_generative(self, path: Path) -> None:
+        """Raises ``StartupFailed`` for models that do not continue text token by token."""
+        if not native.llama_model_has_decoder(self.pointer) or native.llama_model_has_encoder(self.pointer):
+            raise StartupFailed(f"{path.name} is not a text generation model ({self.architecture})")
+        if native.llama_model_is_diffusion(self.pointer) or not self.tokens.size:
+            raise StartupFailed(f"{path.name} cannot be generated from token by token ({self.architecture})")
+
+    def cell_bytes(self) -> int:
+        """About how many bytes one context cell takes: keys and values of all layers, 16 bits each.
+        0 where that cannot be told."""
+        if native.llama_model_is_recurrent(self.pointer) or native.llama_model_is_hybrid(self.pointer):
+            return 0  # only some of the layers have cells; how many is not told
+        heads = max(int(native.llama_model_n_head(self.pointer)), 1)
+        own = int(native.llama_model_n_embd(self.pointer)) // heads
+        key = int(metadata(self.pointer, f"{self.architecture}.attention.key_length") or own)
+        value = int(metadata(self.pointer, f"{self.architecture}.attention.value_length") or own)
+        kv_heads = int(native.llama_model_n_head_kv(self.pointer))
+        return 2 * (key + value) * kv_heads * (self.layers - 1)
+
+    def close(self) -> None:
+        if self.pointer:
+            native.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+class Batch:
+    """Tokens to be evaluated together, each with its sequence and position."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self._tokens = np.zeros(capacity, np.int32)
+        self._positions = np.zeros(capacity, np.int32)
+        self._sequences = np.zeros(capacity, np.int32)
+        self._outputs = np.zeros(capacity, np.int8)
+        self._ones = np.ones(capacity, np.int32)
+        first = self._sequences.ctypes.data
+        self._lists = np.arange(first, first + 4 * capacity, 4, dtype=np.uintp)
+        self.struct = native.llama_batch()
+        self.struct.token = pointer(self._tokens, ctypes.c_int32)
+        self.struct.pos = pointer(self._positions, ctypes.c_int32)
+        self.struct.n_seq_id = pointer(self._ones, ctypes.c_int32)
+        self.struct.seq_id = pointer(self._lists, ctypes.POINTER(ctypes.c_int32))
+        self.struct.logits = pointer(self._outputs, ctypes.c_int8)
+
+    def clear(self) -> None:
+        self.count = 0
+
+    def add(self, sequence: int, position: int, tokens: Sequence[int], *, output: bool) -> int:
+        """Appends consecutive tokens of a sequence; returns the last one's index, whose logits can be
+        read after the decode if ``output``."""
+        start, end = self.count, self.count + len(tokens)
+        self._tokens[start:end] = tokens
+        self._positions[start:end] = np.arange(position, position + len(tokens))
+        self._sequences[start:end] = sequence
+        self._outputs[start:end] = 0
+        self._outputs[end - 1] = output
+        self.count = end
+        return end - 1
+
+
+class Llama:
+    """A model with its context: one pool of ``context`` cells shared by ``sequences`` sequences."""
+
+    def __init__(self, path: Path, options: Options = Options()) -> None:
+        gpu_layers = offload(path, options.gpu_layers)
+        self.weights = Weights(path, gpu_layers=gpu_layers, mmap=options.mmap)
+        self._context: Any = None
+        try:
+            self.weights.refuse_unless_generative(path)
+            self._start(path, options, gpu_layers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, path: Path, options: Options, gpu_layers: int) -> None:
+        weights = self.weights
+        names = ", ".join(each.name for each in gpus()) if gpu_layers else "CPU"
+        self.device = Device(names, weights.layers, min(gpu_layers, weights.layers))
+        self.slots = options.slots
+        self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
+        asked = options.context or min(weights.context_train, CONTEXT_LIMIT)
+        refuse_large_context(asked, weights.cell_bytes(), self.device.offloaded / weights.layers)
+        clear_complaints()
+        self._context = native.llama_init_from_model(weights.pointer, self._parameters(options, asked))
+        if not self._context:
+            raise StartupFailed(f"cannot make a context of {asked} tokens for {path.name}: {complaint()}")
+        self._memory = native.llama_get_memory(self._context)
+        self.context = int(native.llama_n_ctx(self._context))
+        self.batch = Batch(int(native.llama_n_batch(self._context)))
+        self._row_type: Any = ctypes.c_float * weights.tokens.size
+        self.partial = self._warm_up()
+
+    def _parameters(self, options: Options, context: int) -> Any:
+        parameters = native.llama_context_default_params()
+        parameters.n_ctx = context
+        parameters.n_batch = BATCH
+        parameters.n_ubatch = MICRO_BATCH
+        parameters.n_seq_max = self.sequences
+        # At most one row a slot is read. Without this limit the compute buffer holds MICRO_BATCH rows.
+        parameters.n_outputs_max = self.sequences
+        parameters.n_threads = parameters.n_threads_batch = options.threads or physical_cores()
+        parameters.kv_unified = True
+        parameters.swa_full = True  # else a sliding window forgets what a shared prefix needs
+        parameters.no_perf = True
+        return parameters
+
+    def _warm_up(self) -> bool:
+        """Evaluates two tokens, which pages the weights in. Returns whether the end of a sequence can
+        be taken back and a part of it copied (not so with recurrent states)."""
+        self.batch.clear()
+        self.batch.add(0, 0, [0, 0], output=True)
+        if not self.decode():
+            raise StartupFailed("the context has no room for two tokens")
+        partial = self.remove(0, 1)
+        self.batch.clear()
+        native.llama_memory_clear(self._memory, True)
+        return partial
+
+    def decode(self) -> bool:
+        """Evaluates ``batch``. False when the cells do not suffice: nothing has changed then. Raises
+        ``DecodeFailed``."""
+        self.batch.struct.n_tokens = self.batch.count
+        status = native.llama_decode(self._context, self.batch.struct)
+        if status == 1:
+            return False
+        if status != 0:
+            raise DecodeFailed(f"llama_decode returned {status}: {complaint()}")
+        native.llama_synchronize(self._context)
+        return True
+
+    def logits(self, index: int) -> Logits:
+        """The row of a token that was added with ``output``: llama.cpp's own memory, overwritten by
+        the next decode."""
+        pointer = native.llama_get_logits_ith(self._context, index)
+        if not pointer:
+            raise DecodeFailed(f"no logits for batch index {index}")
+        row = self._row_type.from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(row, np.float32)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Gives ``target``, which is empty, the first ``length`` cells of ``source``. Metadata only."""
+        native.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def remove(self, sequence: int, start: int) -> bool:
+        """Drops a sequence from position ``start`` on. False (and nothing done) where the memory holds
+        a state that cannot be taken back."""
+        return bool(native.llama_memory_seq_rm(self._memory, sequence, start, -1))
+
+    def drop(self, sequence: int) -> None:
+        """Empties a sequence."""
+        native.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def close(self) -> None:
+        if self._context:
+            native.llama_free(self._context)
+            self._context = None
+        self.weights.close()

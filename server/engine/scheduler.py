@@ -1,0 +1,260 @@
+"""The real engine: choices of all requests move on together, one batch at a time.
+
+Each choice of a request is scheduled by itself; choices share their prompt like any two requests with a
+common prefix do (``cache``). First come, first served: a request that waits for room is not overtaken.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from array import array
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from server.engine.cache import Cache, Memory, Owner, State
+from server.engine.choice import Choice
+from server.engine.llama import DecodeFailed, Logits
+from server.engine.pace import Pace
+from server.engine.protocol import Job, Load, Model, Progress, SequenceId, Tally, Vocabulary
+from server.engine.sampler import Workbench
+from server.engine.vocabulary import EngineVocabulary
+
+
+class Batch(Protocol):
+    """What is needed of ``llama.Batch``."""
+
+    capacity: int
+    count: int
+
+    def clear(self) -> None: ...
+
+    def add(self, sequence: int, position: int, tokens: array[int], *, output: bool) -> int: ...
+
+
+class Computer(Memory, Protocol):
+    """What is needed of ``llama.Llama``."""
+
+    slots: int
+
+    @property
+    def batch(self) -> Batch: ...
+
+    def decode(self) -> bool: ...
+
+    def logits(self, index: int) -> Logits: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Account:
+    """A request's times, and those of its choices that are not finished."""
+
+    tally: Tally
+    open: set[int]
+    submitted: float
+    admitted: float | None = None
+    answering: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of a choice in a batch: ``count`` tokens, and the row of logits after them if they are
+    its last."""
+
+    choice: Choice
+    count: int
+    row: int | None
+
+
+class Scheduler:
+    """See ``protocol.Engine`` for the methods."""
+
+    def __init__(self, llama: Computer, vocabulary: EngineVocabulary, model: Model) -> None:
+        self.model = model
+        self.vocabulary: Vocabulary = vocabulary
+        self._vocabulary = vocabulary
+        self._llama = llama
+        self._cache = Cache(llama)
+        self._pace = Pace()
+        self._bench = Workbench(vocabulary.size)
+        self._waiting: deque[Choice] = deque()
+        self._running: dict[SequenceId, Choice] = {}
+        self._accounts: dict[int, _Account] = {}
+
+    def submit(self, job: Job) -> bool:
+        account = _Account(Tally(), set(range(job.choices)), time.monotonic())
+        self._accounts[job.request] = account
+        seed = secrets.randbits(32)
+        for number in range(job.choices):
+            self._waiting.append(
+                Choice(
+                    job,
+                    number,
+                    seed=seed,
+                    context=self._llama.context,
+                    vocabulary=self._vocabulary,
+                    bench=self._bench,
+                    tally=account.tally,
+                )
+            )
+        return True
+
+    def step(self) -> list[Progress]:
+        self._admit()
+        parts = self._batch()
+        self._decode(parts)
+        self._sample(parts)
+        return self._emit()
+
+    def rewind(self, sequence: SequenceId, kept: int) -> None:
+        choice = self._running[sequence]
+        if choice.sequence is not None:
+            self._cache.rewind(choice.sequence, len(choice.prompt) + kept)
+        choice.rewind(kept)
+
+    def finish(self, sequence: SequenceId) -> None:
+        account = self._accounts.get(sequence.request)
+        if account is None or sequence.choice not in account.open:
+            return
+        self._end(sequence)
+        account.open.discard(sequence.choice)
+        if not account.open and account.answering is not None:
+            account.tally.decode_s = time.monotonic() - account.answering
+
+    def cancel(self, request: int) -> None:
+        account = self._accounts.pop(request, None)
+        for choice in sorted(account.open) if account else ():
+            self._end(SequenceId(request, choice))
+
+    def tally(self, request: int) -> Tally:
+        account = self._accounts[request]
+        if not account.open:
+            return self._accounts.pop(request).tally
+        elapsed = time.monotonic() - account.answering if account.answering is not None else 0.0
+        return replace(account.tally, decode_s=elapsed)
+
+    @property
+    def load(self) -> Load:
+        return Load(
+            active=len(self._running),
+            waiting=len(self._waiting),
+            used_cells=self._cache.used_cells,
+            cached_tokens=self._cache.cached_tokens,
+        )
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting) or any(choice.ended is None for choice in self._running.values())
+
+    def close(self) -> None:
+        for choice in (*self._running.values(), *self._waiting):
+            choice.close()
+        self._llama.close()
+
+    # Admit.
+
+    def _admit(self) -> None:
+        self._put_back_orphans()
+        while self._waiting and len(self._running) < self._llama.slots and self._start(self._waiting[0]):
+            choice = self._waiting.popleft()
+            self._running[choice.id] = choice
+
+    def _start(self, choice: Choice) -> bool:
+        """Gives a choice its place in the context. False while there is no room."""
+        job = choice.job
+        if choice.ended is None:
+            owner = Owner(job.request, job.partition, job.reuse_prefix)
+            sequence = self._cache.open(choice.tokens, choice.length, len(choice.prompt), owner)
+            if sequence is None:
+                return False
+            choice.sequence = sequence
+        account = self._accounts[job.request]
+        if account.admitted is None:
+            account.admitted = time.monotonic()
+            account.tally.queue_s = account.admitted - account.submitted
+            if choice.sequence is not None:
+                account.tally.cached_tokens = min(choice.sequence.shared, len(choice.prompt))
+        return True
+
+    def _put_back_orphans(self) -> None:
+        """Choices that waited for a prefix which nobody computes any more start anew, before others."""
+        for choice in reversed(list(self._running.values())):
+            if choice.sequence is not None and choice.sequence.state is State.ORPHANED:
+                self._cache.close(choice.sequence)
+                choice.sequence = None
+                del self._running[choice.id]
+                self._waiting.appendleft(choice)
+
+    # Batch.
+
+    def _batch(self) -> list[_Part]:
+        """Fills the batch: answers first, then prompts as far as there is room."""
+        batch = self._llama.batch
+        batch.clear()
+        room = min(max(self._pace.tokens, 2 * len(self._running)), batch.capacity)
+        parts = []
+        for choice in sorted(self._running.values(), key=lambda each: not each.answering):
+            part = self._part(choice, room)
+            if part is not None:
+                parts.append(part)
+                room -= part.count
+        return parts
+
+    def _part(self, choice: Choice, room: int) -> _Part | None:
+        sequence = choice.sequence
+        if choice.ended is not None or sequence is None or sequence.state is not State.READY or room <= 0:
+            return None
+        start = sequence.evaluated
+        tokens = choice.tokens[start : start + room]
+        last = start + len(tokens) == len(choice.tokens)
+        row = self._llama.batch.add(sequence.number, start, tokens, output=last)
+        return _Part(choice, len(tokens), row if last else None)
+
+    # Decode.
+
+    def _decode(self, parts: list[_Part]) -> None:
+        if not parts:
+            return
+        started = time.monotonic()
+        if not self._llama.decode():
+            self._cache.clear()
+            if not self._llama.decode():
+                raise DecodeFailed("the context has no room for cells that were reserved")
+        self._pace.measured(self._llama.batch.count, time.monotonic() - started)
+        for part in parts:
+            if part.choice.sequence is not None:
+                self._cache.advance(part.choice.sequence, part.count)
+
+    # Sample.
+
+    def _sample(self, parts: list[_Part]) -> None:
+        for part in parts:
+            if part.row is not None:
+                part.choice.sample(self._llama.logits(part.row))
+                self._note_first(self._accounts[part.choice.id.request])
+
+    def _note_first(self, account: _Account) -> None:
+        if account.answering is None and account.admitted is not None:
+            account.answering = time.monotonic()
+            account.tally.prefill_s = account.answering - account.admitted
+
+    # Emit.
+
+    def _emit(self) -> list[Progress]:
+        told = [choice.progress() for choice in self._running.values() if choice.answering or choice.ended]
+        return [progress for progress in told if progress is not None]
+
+    def _end(self, sequence: SequenceId) -> None:
+        """Lets a choice go; what it computed stays in the cache."""
+        choice = self._running.pop(sequence, None)
+        if choice is None:
+            choice = next((each for each in self._waiting if each.id == sequence), None)
+            if choice is None:
+                return
+            self._waiting.remove(choice)
+        if choice.sequence is not None:
+            self._cache.close(choice.sequence)
+        choice.close()

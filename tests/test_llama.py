@@ -1,0 +1,103 @@
+"""llama.cpp itself, where the engine relies on its behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server.engine.cores import available_memory, physical_cores
+from server.engine.llama import DecodeFailed, Llama, Options
+from server.engine.llama_chain import Candidates, Chain
+
+TEXT = list(range(300, 340))
+
+
+@pytest.fixture(scope="module")
+def llama(model_file: Callable[[str], Path]) -> Iterator[Llama]:
+    loaded = Llama(model_file("smollm2-135m"), Options(context=256, slots=2, cached=2, threads=1))
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(autouse=True)
+def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "llama" in request.fixturenames:
+        loaded = request.getfixturevalue("llama")
+        for sequence in range(loaded.sequences):
+            loaded.drop(sequence)
+
+
+def evaluate(llama: Llama, sequence: int, position: int, tokens: list[int]) -> np.ndarray:
+    llama.batch.clear()
+    row = llama.batch.add(sequence, position, tokens, output=True)
+    assert llama.decode()
+    return llama.logits(row).copy()
+
+
+@pytest.mark.model
+def test_a_copied_prefix_goes_on_like_its_source(llama: Llama) -> None:
+    whole = evaluate(llama, 0, 0, TEXT)
+    llama.copy(0, 1, 30)
+    llama.drop(0)
+    rest = evaluate(llama, 1, 30, TEXT[30:])
+    assert rest.argmax() == whole.argmax()
+    assert np.abs(rest - whole).max() < 1.0
+
+
+@pytest.mark.model
+def test_what_was_removed_is_forgotten(llama: Llama) -> None:
+    assert llama.partial
+    whole = evaluate(llama, 0, 0, TEXT)
+    assert llama.remove(0, 30)
+    evaluate(llama, 0, 30, [7] * 10)
+    assert llama.remove(0, 30)
+    assert np.abs(evaluate(llama, 0, 30, TEXT[30:]) - whole).max() < 1.0
+
+
+@pytest.mark.model
+def test_sequences_do_not_see_each_other(llama: Llama) -> None:
+    alone = evaluate(llama, 0, 0, TEXT)
+    evaluate(llama, 1, 0, [9] * 50)
+    llama.drop(0)
+    assert np.abs(evaluate(llama, 0, 0, TEXT) - alone).max() < 1.0
+
+
+@pytest.mark.model
+def test_all_cells_can_be_used_and_no_more(llama: Llama) -> None:
+    evaluate(llama, 0, 0, [5] * 200)
+    llama.copy(0, 1, 200)  # shared cells count once
+    evaluate(llama, 1, 200, [6] * (llama.context - 200))
+    llama.batch.clear()
+    llama.batch.add(0, 200, [7], output=True)
+    assert not llama.decode()
+    llama.drop(1)
+    assert llama.decode()
+
+
+@pytest.mark.model
+def test_a_mistake_is_an_error_and_not_the_end(llama: Llama) -> None:
+    evaluate(llama, 0, 0, TEXT)
+    llama.batch.clear()
+    llama.batch.add(0, 0, TEXT, output=True)
+    with pytest.raises(DecodeFailed, match="positions"):
+        llama.decode()
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-6, 1.0])
+def test_a_chain_survives_any_scores(temperature: float) -> None:
+    chain = Chain(top_k=0, top_p=0.0, min_p=1.0, temperature=temperature, seed=1)
+    candidates = Candidates(3)
+    candidates.ids[:] = [10, 11, 12]
+    candidates.logits[:] = [-3.0e38, 0.0, -np.inf]
+    assert chain.pick(candidates, 3) == 11
+    chain.close()
+    chain.close()
+
+
+def test_the_machine() -> None:
+    assert physical_cores() >= 1
+    assert available_memory() is None or available_memory() > 0  # type: ignore[operator]

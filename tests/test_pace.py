@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.engine.pace import FIRST, LEAST, MOST, SECONDS, Pace
+
+
+@given(st.lists(st.tuples(st.integers(1, 4096), st.floats(0, 100))))
+def test_a_power_of_two_within_bounds(batches: list[tuple[int, float]]) -> None:
+    pace = Pace()
+    for count, seconds in batches:
+        pace.measured(count, seconds)
+        assert LEAST <= pace.tokens <= MOST
+        assert pace.tokens & (pace.tokens - 1) == 0
+
+
+@given(st.floats(150, 7000))
+def test_settles_near_the_time_wanted(speed: float) -> None:
+    pace = Pace()
+    for _ in range(5):
+        pace.measured(pace.tokens, pace.tokens / speed)
+    assert 1 / 3 <= pace.tokens / speed / SECONDS <= 1.5
+
+
+@given(st.floats(150, 7000), st.lists(st.floats(0.8, 1.25), min_size=5, max_size=20))
+def test_noise_does_not_make_it_swing(speed: float, noise: list[float]) -> None:
+    pace = Pace()
+    seen = []
+    for each in [1.0, *noise]:
+        pace.measured(pace.tokens, each * pace.tokens / speed)
+        seen.append(pace.tokens)
+    assert sum(left != right for left, right in pairwise(seen)) <= 1
+
+
+def test_single_tokens_tell_nothing() -> None:
+    pace = Pace()
+    pace.measured(4, 10.0)
+    assert pace.tokens == FIRST
