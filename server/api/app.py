@@ -1,0 +1,106 @@
+"""The HTTP application: routes to what answers them, inside the middleware every request passes.
+
+A new API family is a module of its own next to ``chat`` (body to ``Turn``, frames to its shapes) and its
+lines in ``routes``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from server.api.auth import Keys
+from server.api.body import ClientGone
+from server.api.chat import Chat
+from server.api.edge import CLIENT_GONE, CancelWhenGone, Edge
+from server.api.guard import OPEN, Guard
+from server.api.metrics import Metrics
+from server.api.models import Models
+from server.api.replies import error_reply, reply
+from server.errors import MethodNotAllowed, NotFound, ToolspanError
+from server.settings import Settings
+from server.supervisor import State, Supervisor
+
+HEALTH = {
+    State.LOADING: "loading",
+    State.READY: "ok",
+    State.DOWN: "degraded",
+    State.STOPPING: "draining",
+}
+
+
+def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIApp:
+    """The whole application."""
+    metrics = Metrics(supervisor)
+    app = FastAPI(title="Toolspan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    family = routes(settings, supervisor, metrics)
+    app.include_router(family, prefix="/v1")
+    app.include_router(family)
+    app.include_router(operations(supervisor, metrics))
+    app.add_exception_handler(ToolspanError, _refused)
+    app.add_exception_handler(HTTPException, _unrouted)
+    app.add_exception_handler(ClientGone, _gone)
+    app.add_exception_handler(Exception, _broken)
+    return Edge(Guard(CancelWhenGone(app), settings, keys), metrics)
+
+
+def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:
+    """What is served with and without ``/v1``."""
+    router = APIRouter()
+    chat = Chat(settings, supervisor, metrics)
+    models = Models(settings, supervisor)
+    router.add_api_route("/chat/completions", chat.completions, methods=["POST"])
+    router.add_api_route("/models", models.all, methods=["GET"])
+    router.add_api_route("/models/{name:path}", models.one, methods=["GET"])
+    return router
+
+
+def operations(supervisor: Supervisor, metrics: Metrics) -> APIRouter:
+    """What an operator asks."""
+    router = APIRouter()
+
+    async def health() -> Response:
+        facts, state = supervisor.facts, supervisor.state
+        content: dict[str, Any] = {"status": HEALTH[state]}
+        if facts is not None and state is State.READY:
+            content |= {"model": facts.name, "context_length": facts.context, "slots": facts.slots}
+            return reply(content)
+        reason = supervisor.reason or ("the model is loading" if state is State.LOADING else "shutting down")
+        return reply(content | {"reason": reason}, 503, {"retry-after": "5"})
+
+    async def read_metrics() -> Response:
+        return Response(metrics.text(), media_type=metrics.CONTENT_TYPE)
+
+    for path in sorted(OPEN):
+        router.add_api_route(path, health, methods=["GET", "HEAD"])
+    router.add_api_route("/metrics", read_metrics, methods=["GET"])
+    return router
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ToolspanError)
+    return error_reply(error.data)
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    """The router's own refusals."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        refusal: ToolspanError = MethodNotAllowed(f"this route takes {allowed} only")
+        return error_reply(refusal.data, {"allow": allowed})
+    return error_reply(NotFound("there is no such route", code="unknown_route").data)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """A mistake of ours; ``Edge`` gets the exception too, and logs it."""
+    return error_reply(ToolspanError("an internal error happened").data)

@@ -1,0 +1,61 @@
+"""Runs an engine the way the runner does, and gathers what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from server.engine.protocol import Ended, Engine, Job, Piece, SequenceId, Source
+
+STEPS = 5000
+
+
+@dataclass(slots=True)
+class Said:
+    """What one choice said, and how that ended."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    ended: Ended | None = None
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(piece.data for piece in self.pieces)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+    @property
+    def tokens(self) -> list[int]:
+        return [piece.token for piece in self.pieces]
+
+    def of(self, source: Source) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.source is source]
+
+
+def step(engine: Engine, said: dict[SequenceId, Said]) -> list[SequenceId]:
+    """One step; returns the sequences that moved. Ended ones are finished."""
+    moved = engine.step()
+    for progress in moved:
+        entry = said.setdefault(progress.sequence, Said())
+        entry.pieces += progress.pieces
+        if progress.ended is not None:
+            entry.ended = progress.ended
+            engine.finish(progress.sequence)
+    return [progress.sequence for progress in moved]
+
+
+def run(engine: Engine, jobs: Iterable[Job]) -> dict[SequenceId, Said]:
+    """Everything the jobs say, all submitted at once."""
+    said: dict[SequenceId, Said] = {}
+    for each in jobs:
+        engine.submit(each)
+    for _ in range(STEPS):
+        if not engine.busy:
+            return said
+        step(engine, said)
+    raise AssertionError("the engine does not come to an end")
+
+
+def answer(engine: Engine, job: Job) -> Said:
+    return run(engine, [job])[SequenceId(job.request, 0)]

@@ -1,0 +1,66 @@
+"""Keys: from settings and file, and what a request may show."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from server.api.auth import Keys
+from server.errors import StartupFailed, Unauthorized
+from server.settings import Settings
+
+
+def bearer(key: str) -> Headers:
+    return Headers({"authorization": f"Bearer {key}"})
+
+
+def test_without_keys_everyone_may_ask() -> None:
+    keys = Keys.of(Settings())
+    assert not keys
+    assert keys.check(Headers({})) == keys.check(bearer("anything")) == ""
+
+
+def test_keys_come_from_settings_and_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one\n\n  two  \r\nschlüssel\n", encoding="utf-8")
+    os.chmod(path, 0o600)
+    keys = Keys.of(Settings(api_key=("three",), api_key_file=str(path)))
+    partitions = {keys.check(bearer(key)) for key in ("one", "two", "three")}
+    assert len(partitions) == 3
+    assert keys.check(bearer("schlüssel".encode().decode("latin-1")))
+    for wrong in ("", "on", "one two", "\n"):
+        with pytest.raises(Unauthorized):
+            keys.check(bearer(wrong))
+
+
+def test_no_key_is_kept() -> None:
+    assert "secret-key" not in repr(vars(Keys(["secret-key"])))
+    assert "secret-key" not in repr(Settings(api_key=("secret-key",)))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff"])
+def test_a_file_without_keys_is_one_clear_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StartupFailed) as caught:
+        Keys.of(Settings(api_key_file=str(path)))
+    assert "\n" not in caught.value.message
+    assert "keys" in caught.value.message
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_a_file_that_all_can_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warns: bool
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text("secret")
+    os.chmod(path, mode)
+    with caplog.at_level(logging.WARNING):
+        Keys.of(Settings(api_key_file=str(path)))
+    assert bool(caplog.records) == warns
+    assert "secret" not in caplog.text
