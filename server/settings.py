@@ -23,7 +23,8 @@ PREFIX = "TOOLSPAN_"
 
 
 def _setting(default: Any, help_line: str, **metadata: Any) -> Any:
-    return field(default=default, metadata={"help": help_line, **metadata})
+    shown = not metadata.get("secret")
+    return field(default=default, repr=shown, metadata={"help": help_line, **metadata})
 
 
 @dataclass(frozen=True, slots=True)

