@@ -223,11 +223,17 @@ def test_the_model_may_be_left_out(server: Serving) -> None:
     assert server.post(body).status_code == 200
 
 
+def test_more_choices_than_slots_take_turns(server: Serving) -> None:
+    choices = server.post(say("greet", n=8)).json()["choices"]
+    assert [choice["index"] for choice in choices] == list(range(8))
+    assert {choice["message"]["content"] for choice in choices} == {"Hello there, émigré 😀!"}
+
+
 def idle(server: Serving) -> bool:
     return server.in_flight == 0 and server.server.supervisor.status.active == 0
 
 
-@pytest.mark.parametrize("fields", [{"stream": True}, {"stream": False}, {"stream": True, "n": 3}])
+@pytest.mark.parametrize("fields", [{"stream": True}, {"stream": False}, {"stream": True, "n": 8}])
 def test_a_client_that_leaves_frees_its_slots(server: Serving, fields: dict[str, Any]) -> None:
     with httpx.Client() as client:
         request = client.build_request("POST", server.url + PATH, json=say("endless", **fields))

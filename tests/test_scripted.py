@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from server.engine.protocol import Ended, Job, SequenceId
@@ -14,8 +15,6 @@ from server.turn import Sampling
 
 
 def engine(*answers: dict[str, object], slots: int = 2) -> ScriptedEngine:
-    import msgspec
-
     return ScriptedEngine(msgspec.convert({"answers": answers}, Script), context=1000, slots=slots)
 
 
@@ -58,6 +57,16 @@ def test_a_job_waits_for_a_slot() -> None:
     assert machine.load.waiting == 1
     machine.finish(SequenceId(1, 0))
     assert played(machine, 2) == ("x", Ended.STOP)
+
+
+def test_more_choices_than_slots_take_turns() -> None:
+    machine = engine({"text": "x"}, slots=2)
+    machine.submit(job(1, choices=5))
+    for choice in range(5):
+        assert played(machine, 1, choice) == ("x", Ended.STOP)
+        machine.finish(SequenceId(1, choice))
+    assert machine.tally(1).sampled_tokens == 5
+    assert not machine.busy
 
 
 def test_max_tokens_cuts() -> None:

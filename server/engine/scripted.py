@@ -152,12 +152,13 @@ class ScriptedEngine:
         self.vocabulary: Vocabulary = ByteVocabulary()
         self._script = script
         self._slots = slots
-        self._waiting: list[tuple[Job, float]] = []
+        self._waiting: list[tuple[SequenceId, Job, float]] = []
         self._running: dict[SequenceId, _Sequence] = {}
         self._tallies: dict[int, Tally] = {}
 
     def submit(self, job: Job) -> bool:
-        self._waiting.append((job, time.monotonic()))
+        now = time.monotonic()
+        self._waiting += [(SequenceId(job.request, choice), job, now) for choice in range(job.choices)]
         self._tallies[job.request] = Tally()
         text = "".join(self._answer(job).played(0)).encode()
         return job.matcher.deep_copy().try_consume_tokens(list(text)) == len(text)
@@ -186,7 +187,8 @@ class ScriptedEngine:
         state.pieces = state.answer.played(state.take)
 
     def tally(self, request: int) -> Tally:
-        if any(each.request == request for each in self._running):
+        unfinished = [*self._running, *(each[0] for each in self._waiting)]
+        if any(each.request == request for each in unfinished):
             return self._tallies[request]
         return self._tallies.pop(request)
 
@@ -211,15 +213,14 @@ class ScriptedEngine:
         return max(places, key=lambda place: place[0])[1] if places else Answer(text="")
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) + self._waiting[0][0].choices <= self._slots:
-            job, since = self._waiting.pop(0)
+        while self._waiting and len(self._running) < self._slots:
+            sequence, job, since = self._waiting.pop(0)
             now = time.monotonic()
-            self._tallies[job.request].queue_s = now - since
+            if sequence.choice == 0:
+                self._tallies[job.request].queue_s = now - since
             answer = self._answer(job)
-            for choice in range(job.choices):
-                due = now + (answer.prefill_ms + answer.delay_ms) / 1000
-                state = _Sequence(job, answer, due, pieces=answer.played(0))
-                self._running[SequenceId(job.request, choice)] = state
+            due = now + (answer.prefill_ms + answer.delay_ms) / 1000
+            self._running[sequence] = _Sequence(job, answer, due, pieces=answer.played(0))
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
         if state.played == len(state.pieces):
