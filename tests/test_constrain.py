@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -153,8 +154,9 @@ def test_names_that_begin_alike_are_told_apart() -> None:
     assert not answers.has(GET_CALL.replace('"get"', '"get_all"'))
 
 
-def test_the_generic_dialect_is_the_same_language_without_thoughts() -> None:
-    answers = Language(compose(BoundDialect(GENERIC), AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)))
+def test_where_a_model_does_not_reason_the_markers_of_thoughts_are_text() -> None:
+    silent = dataclasses.replace(GENERIC, reasoning=None)
+    answers = Language(compose(BoundDialect(silent), AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)))
     assert answers.has(CALL)
     assert answers.has("<think>")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.dialects.detect import bind, detect, reads
+from server.dialects.detect import bind, detect, generic, reads
 from server.dialects.table import GENERIC, HERMES, written_calls
 from server.turn import ToolCall
 
@@ -20,7 +20,7 @@ TEMPLATES = Path("vendor/llama.cpp/models/templates")
         ("Qwen-Qwen3-0.6B", "hermes", True),
         ("Qwen-QwQ-32B", "hermes", True),
         ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", False),
-        ("llama-cpp-rwkv-world", "generic", False),
+        ("llama-cpp-rwkv-world", "generic", True),
         ("mistralai-Mistral-Nemo-Instruct-2407", "generic", False),
     ],
 )
@@ -30,9 +30,15 @@ def test_real_templates(sdist_dir: Path, name: str, dialect: str, reasoning: boo
 
 
 def test_no_template_is_generic() -> None:
-    assert detect(None) is GENERIC
-    assert detect("{{ messages }}") is GENERIC
-    assert detect("<tool_call> in a template without a list of them") is GENERIC
+    for template in (None, "{{ messages }}", "<tool_call> in a template without a list of them"):
+        found = detect(template)
+        assert (found.name, found.reasoning) == ("generic", None)
+
+
+def test_a_template_without_tools_may_reason() -> None:
+    assert detect("{{ messages }}<think>").reasoning == ("<think>", "</think>")
+    assert generic("{{ tools }}<think>").reasoning == ("<think>", "</think>")
+    assert generic("{{ tools }}").reasoning is None
 
 
 def test_markers_are_bound_to_the_tokens_that_exist() -> None:

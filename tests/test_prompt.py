@@ -485,7 +485,7 @@ def test_a_thought_opened_by_the_template(end: str, expected: bool) -> None:
     source = f"{CHATML}{{% if add_generation_prompt %}}{{{{ {end!r} }}}}{{% endif %}}"
     turn = Turn((user("<think>"), assistant("<think>")))
     assert prompter(source, "hermes").prompt(turn).reasoning_open is expected
-    assert prompter(source, "generic").prompt(turn).reasoning_open is False
+    assert prompter(source).prompt(turn).reasoning_open is expected
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,22 @@ from server.turn import ToolCall
 
 
 def detect(template: str | None) -> Dialect:
-    """The first row all of whose cues occur in the template. A row's reasoning markers count only if
-    the template knows the opening one."""
+    """The first row all of whose cues occur in the template; ``GENERIC`` if it doesn't know tools."""
     source = template or ""
-    row = next(each for each in DIALECTS if all(cue in source for cue in each.cues))
+    if "tools" not in source:
+        return generic(template)
+    return _narrowed(next(each for each in DIALECTS if all(cue in source for cue in each.cues)), source)
+
+
+def generic(template: str | None) -> Dialect:
+    """What any model can be served with."""
+    return _narrowed(GENERIC, template or "")
+
+
+def _narrowed(row: Dialect, source: str) -> Dialect:
+    """The row for one template: reasoning only if the template knows its opening marker."""
     if row.reasoning and row.reasoning[0] not in source:
-        row = dataclasses.replace(row, reasoning=None)
-    if row is not GENERIC and "tools" not in source:
-        return GENERIC
+        return dataclasses.replace(row, reasoning=None)
     return row
 
 

@@ -76,6 +76,8 @@ GENERIC = Dialect(
     markers=HERMES.markers,
     gaps=HERMES.gaps,
     separator=HERMES.separator,
+    reasoning=HERMES.reasoning,
+    after_reasoning=HERMES.after_reasoning,
     tools_in_template=False,
     bare=True,
 )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.dialects.constrain import BoundDialect
-from server.dialects.detect import bind, detect, reads
-from server.dialects.table import ALL_MARKERS, GENERIC, Dialect
+from server.dialects.detect import bind, detect, generic, reads
+from server.dialects.table import ALL_MARKERS, Dialect
 from server.engine.protocol import Engine
 from server.engine.scripted import ScriptedEngine, load_script
 from server.errors import TemplateFailed
@@ -55,7 +55,7 @@ def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
     warnings = list(prompter.warnings)
     if not _probe(prompter, dialect):
         warnings.append(f"the template's own calls don't read as {dialect.name}: using the generic dialect")
-        dialect = GENERIC
+        dialect = generic(template)
         prompter = Prompter(template, dialect, engine.vocabulary)
     bound = bind(dialect, engine.vocabulary.single_token)
     return LoadedModel(engine, bound, prompter, _facts(engine, dialect, settings, tuple(warnings)))
