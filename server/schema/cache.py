@@ -60,7 +60,8 @@ class Cache:
                 self._held.move_to_end(key)
                 return found[0]
         checked = check(schema_text, param=param, as_object=as_object)
-        made = Prepared(checked, lower(checked, as_object=as_object), Verifier(checked))
+        verifier = Verifier(checked.validator, checked.nesting)
+        made = Prepared(checked, lower(checked, as_object=as_object), verifier)
         self._keep(key, made, BYTES_PER_ENTRY + BYTES_PER_TEXT_BYTE * len(encoded))
         return made
 

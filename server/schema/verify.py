@@ -13,15 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import jsonschema_rs
 
 from server.schema.drafts import Draft
 from server.schema.references import Schema, escaped
-
-if TYPE_CHECKING:
-    from server.schema.check import Checked
 
 MESSAGE_LIMIT = 200
 
@@ -105,13 +101,14 @@ def _newer_formats(draft: Draft) -> dict[str, Callable[..., bool]]:
 
 
 class Verifier:
-    """Checks values against one schema. Safe from any thread."""
+    """Checks values against one schema: with its ``compiled`` validator, nested no deeper than ``nesting``.
+    Safe from any thread."""
 
     __slots__ = ("_nesting", "_validator")
 
-    def __init__(self, checked: Checked) -> None:
-        self._validator = checked.validator
-        self._nesting = checked.nesting
+    def __init__(self, validator: jsonschema_rs.Validator, nesting: int) -> None:
+        self._validator = validator
+        self._nesting = nesting
 
     def failure(self, json_text: str) -> Failure | None:
         """The first way in which the text fails the schema; None if it is valid. Never raises."""
