@@ -248,8 +248,8 @@ def from_hub(repository: str, file: str) -> Path:
         if isinstance(error.__cause__, HfHubHTTPError):
             raise _hub_refused(where, error.__cause__.response.status_code) from error
         raise StartupFailed(f"{where} is not here yet and the hub cannot be reached") from error
-    except HFValidationError as error:
-        raise StartupFailed(f"{where}: no such repository name") from error
+    except (HFValidationError, ValueError) as error:
+        raise StartupFailed(f"{where}: no repository or file can have this name") from error
     except HfHubHTTPError as error:
         raise _hub_refused(where, error.response.status_code) from error
     except Exception as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from server.dialects.constrain import BoundDialect
 from server.dialects.table import HERMES
 from server.engine.protocol import Ended, Piece, Progress, SequenceId
@@ -69,6 +71,29 @@ def test_a_cut_answer_says_so() -> None:
     assert written(feed(answer(), "Hi", ended=Ended.LENGTH).events) == "Hi[length]"
     assert written(feed(answer(), ONE[:40], ended=Ended.LENGTH).events).endswith("[length]")
     assert written(feed(answer(), ONE, "\n", TWO[:46], ended=Ended.LENGTH).events).endswith("[length]")
+
+
+@pytest.mark.parametrize("end", range(1, 26))
+@pytest.mark.parametrize("first", ["", ONE])
+def test_the_beginning_of_a_call_is_not_text(end: int, first: str) -> None:
+    """However an answer that can only call is cut, no markup leaves as text."""
+    choice = answer(must_call=True)
+    text = f"{first}\n{TWO[:end]}" if first else TWO[:end]
+    step = feed(choice, *text, ended=Ended.LENGTH)
+    assert written(step.events) == ('add({"a": 1})[length]' if first else "[length]")
+
+
+def test_a_call_cut_before_its_name_is_not_text() -> None:
+    assert written(feed(answer(), "Hi ", TWO[:14], ended=Ended.LENGTH).events) == "Hi[length]"
+    assert written(feed(answer(), "Hi ", TWO[:4], ended=Ended.LENGTH).events) == "Hi <too[length]"
+
+
+def test_an_invalid_call_in_one_piece_does_not_leave() -> None:
+    bad = ONE.replace("1", '"bad"')
+    for trusted in (True, False):
+        step = feed(answer(held(exact=False, must_be_valid=True), trusted=trusted), bad, ended=Ended.STOP)
+        assert isinstance(step.error, SchemaNotSatisfied)
+        assert written(step.events) == ""
 
 
 def test_a_call_cut_after_its_end_is_whole() -> None:
@@ -146,9 +171,11 @@ def test_an_invalid_call_elsewhere_leaves_with_a_warning() -> None:
     assert [(each.code, each.param) for each in choice.warnings] == [("schema_not_satisfied", "add")]
 
 
-def test_an_unconstrained_call_that_must_be_valid_is_held_too() -> None:
+def test_an_unconstrained_call_that_must_be_valid_is_held_too_but_not_sampled_again() -> None:
     choice = answer(held(must_be_valid=True), trusted=False)
-    assert feed(choice, *ONE.replace("1", '"bad"')).next is Next.REWIND
+    step = feed(choice, *ONE.replace("1", '"bad"'))
+    assert isinstance(step.error, SchemaNotSatisfied)
+    assert not step.events
 
 
 def test_a_response_is_held_verified_and_sampled_again() -> None:

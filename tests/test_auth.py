@@ -64,3 +64,8 @@ def test_a_file_that_all_can_read_is_warned_of(
         Keys.of(Settings(api_key_file=str(path)))
     assert bool(caplog.records) == warns
     assert "secret" not in caplog.text
+
+
+def test_an_empty_key_is_refused() -> None:
+    with pytest.raises(StartupFailed, match="an API key is empty"):
+        Keys.of(Settings(api_key=("",)))

@@ -321,4 +321,4 @@ def test_without_a_hub_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_names_that_no_repository_can_have_are_refused() -> None:
-    assert "no such repository name" in hub_refusal("own--er/na..me")
+    assert "can have this name" in hub_refusal("own--er/na..me")

@@ -67,7 +67,7 @@ def test_no_arguments(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "1", "true", '"text"', "{", '{"a": NaN}', "{'a': 1}", '{"a": 1', "nope"]
+    "text", ["[]", "1", "true", '"text"', "{", '{"a": NaN}', '{"a": 1e999}', "{'a': 1}", '{"a": 1', "nope"]
 )
 def test_arguments_that_are_no_object_are_refused(text: str) -> None:
     assert "JSON" in refused(text)

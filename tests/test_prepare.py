@@ -114,8 +114,19 @@ def test_a_schema_that_spells_a_control_token_is_refused(tmp_path: Path, place: 
         "property": {"properties": {text: {}}},
     }[place]
     name = text if place == "name" else "add"
-    with pytest.raises(InvalidSchema, match="control token"):
+    place = {
+        "name": "the name",
+        "enum": "'add'.*'/properties/a/enum/0'",
+        "property": "'add'.*'/properties/a<",
+    }[place]
+    with pytest.raises(InvalidSchema, match=f"{place}.*control token"):
         prepared(tmp_path, Turn(ASK, (Tool(name, parameters=json.dumps(schema)),)))
+
+
+def test_stop_strings_do_not_cut_values_that_have_a_schema(tmp_path: Path) -> None:
+    assert prepared(tmp_path, Turn(ASK, stop=("1",))).plan.stop == ("1",)
+    turn = Turn(ASK, stop=("1",), response_format=ResponseFormat("json_object"))
+    assert prepared(tmp_path, turn).plan.stop == ()
 
 
 def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(tmp_path: Path) -> None:

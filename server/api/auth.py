@@ -27,6 +27,8 @@ class Keys:
     @classmethod
     def of(cls, settings: Settings) -> Keys:
         """The keys of the settings and of the key file. Raises ``StartupFailed``."""
+        if not all(settings.api_key):
+            raise StartupFailed("an API key is empty")
         return cls([*settings.api_key, *_from_file(settings.api_key_file)])
 
     def __bool__(self) -> bool:

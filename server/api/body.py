@@ -76,7 +76,9 @@ def parse(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise _invalid(f"byte {error.start} is not UTF-8") from error
     except json.JSONDecodeError as error:
-        raise _invalid(f"{error.msg} at line {error.lineno} column {error.colno}") from error
+        raise _invalid(
+            f"{error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
+        ) from error
     except ValueError as error:  # the interpreter's own limit on the digits of an integer
         raise _invalid("a number has too many digits") from error
     except RecursionError as error:

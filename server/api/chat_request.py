@@ -209,10 +209,10 @@ def _tool(function: Field) -> Tool:
     )
 
 
-def _name(field: Field) -> str:
+def _name(field: Field, code: str = "invalid_tool_name") -> str:
     if not _NAME.fullmatch(field.text()):
         most = limits.TOOL_NAME
-        raise field.wrong(f"must be 1 to {most} letters, digits, '_', '-' or '.'", "invalid_tool_name")
+        raise field.wrong(f"must be 1 to {most} letters, digits, '_', '-' or '.'", code)
     return field.text()
 
 
@@ -234,7 +234,9 @@ def _response_format(root: Field) -> ResponseFormat:
     described = field.need("json_schema")
     _flag(described, "strict", False)  # held to the schema either way
     name = described.get("name")
-    return ResponseFormat("json_schema", _name(name) if name else None, _schema(described.need("schema")))
+    return ResponseFormat(
+        "json_schema", _name(name, "invalid_value") if name else None, _schema(described.need("schema"))
+    )
 
 
 def _check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> None:
@@ -257,6 +259,8 @@ def _tool_choice(root: Field, tools: tuple[Tool, ...]) -> ToolChoice:
     field = root.get("tool_choice")
     if field is None:
         return ToolChoice()
+    if not isinstance(field.value, str | dict):
+        raise field.mistyped("a string or an object")
     choice = _bare_choice(field) if isinstance(field.value, str) else _narrowed(field)
     if choice.mode == "required" and not tools:
         raise field.wrong("asks for a call, but there are no function tools")

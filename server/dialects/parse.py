@@ -37,8 +37,9 @@ class _State(enum.Enum):
 class TurnParser:
     """``feed`` each generated token, ``flush`` at the end of the turn.
 
-    ``names`` are the tools that may be called (none: no span opens), ``bare`` lets a call without
-    markers begin the answer, ``new_id`` gives the id of the call with an index.
+    ``names`` are the tools that may be called (none: no span opens), ``calls_only`` says that the answer
+    has no free text, ``bare`` lets a call without markers begin the answer, ``new_id`` gives the id of the
+    call with an index.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class TurnParser:
         names: Iterable[str] = (),
         *,
         reasoning: ReasoningState = ReasoningState.NONE,
+        calls_only: bool = False,
         bare: bool = False,
         stop: tuple[str, ...] = (),
         trusted: bool = True,
@@ -59,6 +61,7 @@ class TurnParser:
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
         self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
+        self._calls_only = calls_only
         self._bare = bare and bool(self._names)
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -89,6 +92,21 @@ class TurnParser:
         return self._reader.named
 
     @property
+    def call_begun(self) -> bool:
+        """Whether what was read last can only be the beginning of a call that has no name yet."""
+        if not self._trusted or self._reader.named:
+            return False
+        certain = self._calls_only or self._reader.completed > 0
+        match self._state:
+            case _State.SPAN:
+                return not self._awaits_close
+            case _State.BARE:
+                return certain and not self._awaits_close
+            case _State.START | _State.TEXT:
+                return certain and bool(self._buffer.strip(SPACE))
+        return False
+
+    @property
     def in_reasoning(self) -> bool:
         return self._state is _State.REASONING
 
@@ -104,9 +122,13 @@ class TurnParser:
             self._read_marker(marker, events)
         return _joined(events)
 
-    def flush(self) -> list[Event]:
-        """The events that waited for more text, now that the turn has ended."""
+    def flush(self, *, cut: bool = False) -> list[Event]:
+        """The events that waited for more text, now that the turn has ended. ``cut``: it ended too early,
+        so the beginning of a call is no text, but nothing."""
         events: list[Event] = []
+        if cut and self.call_begun:
+            self._emit_text(self._text.end_before_markup(), events)
+            return events
         self._read(self._decoder.decode(b"", True), events)
         if self._span is not None:
             self._flush_span(events)
@@ -260,7 +282,7 @@ class TurnParser:
 
     def _flush_span(self, events: list[Event]) -> None:
         assert self._span is not None
-        if self._reader.between and self._reader.completed and self._closes("".join(self._raw).strip(SPACE)):
+        if self._awaits_close:
             return
         try:
             self._read_lexemes(self._span.flush(), events)
@@ -273,8 +295,12 @@ class TurnParser:
         if not (self._trusted and self._reader.named):
             self._read(self._give_back(events), events)
 
-    def _closes(self, text: str) -> bool:
-        """Whether ``text`` is a beginning of what would have closed the span."""
+    @property
+    def _awaits_close(self) -> bool:
+        """Whether only the close of a span, or a part of it, is missing after a complete call."""
+        if not (self._reader.between and self._reader.completed):
+            return False
+        text = "".join(self._raw).strip(SPACE)
         closers = [each.text or "" for each in self._grammar.terminals.values() if each.name in _CLOSERS]
         return any(closer.startswith(text) for closer in closers)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -127,11 +128,13 @@ def _object(text: str, param: str) -> dict[str, Any]:
 
 
 def _decoded(text: str, param: str) -> Any:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(constant)
+    def finite(number: str) -> float:
+        if not math.isfinite(float(number)):
+            raise ValueError(number)
+        return float(number)
 
     try:
-        return json.loads(text, parse_constant=refuse, strict=False)
+        return json.loads(text, parse_constant=finite, parse_float=finite, strict=False)
     except (ValueError, RecursionError):
         _refuse_arguments(param, "must be the JSON text of an object")
 

@@ -98,11 +98,12 @@ class Answer:
             )
             step.next = Next.END
             return
-        self._through_gate(self._parser.flush(), step)
+        begun = self._parser.call_begun
+        self._through_gate(self._parser.flush(cut=ended is Ended.LENGTH), step)
         if step.next is not Next.GO_ON:
             return
         self._release(step)
-        cut = ended is Ended.LENGTH and (self._parser.in_call or not self._parser.calls)
+        cut = ended is Ended.LENGTH and (begun or self._parser.in_call or not self._parser.calls)
         reason: FinishReason = "tool_calls" if self._parser.calls else "stop"
         self._finish("length" if cut else reason, step)
 
@@ -187,7 +188,8 @@ class Answer:
         if not held.must_be_valid:
             self.warnings.append(Warning("schema_not_satisfied", f"{what}: {failure.message}", name or None))
             return True
-        if self._samples < MAX_SAMPLES and self._holds(held):
+        separable = kept < len(self._pieces)  # else one piece holds the whole value
+        if separable and self._samples < MAX_SAMPLES and self._holds(held):
             self._samples += 1
             self.resampled += 1
             step.next, step.kept = Next.REWIND, kept
@@ -239,6 +241,7 @@ class Answer:
             plan.bound,
             plan.tools,
             reasoning=plan.reasoning,
+            calls_only=plan.must_call,
             bare=plan.bare,
             stop=plan.stop,
             trusted=self._trusted,

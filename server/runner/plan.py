@@ -25,12 +25,14 @@ class HeldValue:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
-    """How to read one answer. ``tools`` are those that may be called, by name."""
+    """How to read one answer. ``tools`` are those that may be called, by name. ``stop`` strings end free
+    text; a value with a schema is never cut by them."""
 
     bound: BoundDialect
     tools: Mapping[str, HeldValue] = field(default_factory=dict)
     response: HeldValue | None = None
     reasoning: ReasoningState = ReasoningState.NONE
+    must_call: bool = False
     bare: bool = False
     stop: tuple[str, ...] = ()
     repeats: bool = False

@@ -21,6 +21,7 @@ from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue
 from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
+from server.schema.references import place_of
 from server.settings import Settings
 from server.turn import ResponseFormat, Turn
 
@@ -84,8 +85,8 @@ class Preparer:
             check_all(items)  # names all bad tools at once
             raise
         for number, (name, schema) in enumerate(named.items()):
-            self._refuse_markup([name], f"tools[{number}].function.name")
-            self._refuse_markup(schema.lowered.literals, f"tools[{number}].function.parameters")
+            self._refuse_markup(name, f"tools[{number}].function.name")
+            self._refuse_markup_in(schema, f"tools[{number}].function.parameters", f"tool {quoted(name)}: ")
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -97,18 +98,23 @@ class Preparer:
         schema = wanted.schema or ANY_OBJECT
         param = "response_format.json_schema.schema"
         result = prepared(schema, param, as_object=wanted.kind == "json_object")
-        self._refuse_markup(result.lowered.literals, param)
+        self._refuse_markup_in(result, param, "")
         return result
 
-    def _refuse_markup(self, texts: Iterable[str], param: str) -> None:
-        """Refuses literals that spell a control token: forced bytes would become that token."""
+    def _refuse_markup_in(self, schema: Prepared, param: str, whose: str) -> None:
+        if markup := self._first_markup(schema.lowered.literals):
+            place = place_of(markup, schema.checked.schema)
+            where = f"{whose}the schema{f' at {quoted(place)}' if place else ''}"
+            raise _spells(where, markup, param)
+
+    def _refuse_markup(self, name: str, param: str) -> None:
+        if markup := self._first_markup([name]):
+            raise _spells(f"the name {quoted(name)}", markup, param)
+
+    def _first_markup(self, texts: Iterable[str]) -> str | None:
+        """A control token that literals spell: forced bytes would become that token."""
         joined = "\n".join(texts)
-        for markup in self._markup:
-            if markup in joined:
-                raise InvalidSchema(
-                    f"the name or schema holds {quoted(markup)}, which is a control token of this model",
-                    param=param,
-                )
+        return next((markup for markup in self._markup if markup in joined), None)
 
     def _room(self, prompt: Prompt, turn: Turn) -> int:
         """How many tokens the answer may have."""
@@ -160,8 +166,9 @@ class Preparer:
             tools={name: _held(schema, name in strict) for name, schema in tools.items()},
             response=_held(response, True) if response else None,
             reasoning=form.reasoning,
+            must_call=form.must_call,
             bare=form.bare and not form.must_call and response is None,
-            stop=turn.stop,
+            stop=() if response else turn.stop,
             repeats=self._settings.repeat_calls,
         )
 
@@ -187,6 +194,12 @@ class Preparer:
                 code="schema_too_large",
                 param="tools",
             ) from error
+
+
+def _spells(what: str, markup: str, param: str) -> InvalidSchema:
+    return InvalidSchema(
+        f"{what} holds {quoted(markup)}, which is a control token of this model", param=param
+    )
 
 
 def _held(schema: Prepared, must_be_valid: bool) -> HeldValue:

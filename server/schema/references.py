@@ -6,7 +6,7 @@ ever fetched; any address outside the document is refused, those of published me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -27,6 +27,23 @@ class Dangling(Exception):
 def escaped(token: str) -> str:
     """A name as one step of a JSON pointer."""
     return token.replace("~", "~0").replace("/", "~1")
+
+
+def place_of(text: str, value: object, pointer: str = "") -> str | None:
+    """The JSON pointer of the first string, or named value, that holds ``text``."""
+    if isinstance(value, str):
+        return pointer if text in value else None
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, each in items:
+        place = f"{pointer}/{escaped(str(key))}"
+        found = place if text in str(key) else place_of(text, each, place)
+        if found is not None:
+            return found
+    return None
 
 
 def children(schema: dict[str, object]) -> Iterator[tuple[str, str, Schema]]:
