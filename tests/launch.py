@@ -52,7 +52,7 @@ class Launched:
 
     @property
     def client(self) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120)
+        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=280)
 
     @property
     def runner(self) -> int:

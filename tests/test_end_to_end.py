@@ -227,8 +227,8 @@ def test_the_stream_is_the_whole_answer(server: Launched) -> None:
 
 
 def test_a_prompt_seen_before_is_not_computed_again(server: Launched) -> None:
-    server.create(**REQUIRED)
-    usage = server.create(**REQUIRED).usage
+    server.create(**ONE_CALL)
+    usage = server.create(**ONE_CALL).usage
     assert usage.prompt_tokens_details.cached_tokens > usage.prompt_tokens / 2
 
 
@@ -247,7 +247,7 @@ def test_the_context_has_an_end(server: Launched) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         server.create(messages=[{"role": "user", "content": "word " * 40_000}], stream=True)
     assert caught.value.code == "context_length_exceeded"
-    assert server.create(**REQUIRED).choices[0].message.tool_calls
+    assert server.create(**ONE_CALL).choices[0].message.tool_calls
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -263,7 +263,7 @@ def test_a_client_that_leaves_frees_its_slot(server: Launched, stream: bool) -> 
             gone = pool.submit(leaving.post, server.url + "/v1/chat/completions", json=body)
             assert isinstance(gone.exception(), httpx.ReadTimeout)
     assert eventually(lambda: server.metric("toolspan_sequences_active") == 0, within=20)
-    assert server.create(**REQUIRED).choices[0].message.tool_calls
+    assert server.create(**ONE_CALL).choices[0].message.tool_calls
 
 
 def test_a_killed_runner_comes_back(server: Launched) -> None:
@@ -277,4 +277,4 @@ def test_a_killed_runner_comes_back(server: Launched) -> None:
     assert server.alive()
     assert eventually(lambda: server.health().status_code == 200)
     assert server.runner != runner
-    assert server.create(**REQUIRED).choices[0].message.tool_calls
+    assert server.create(**ONE_CALL).choices[0].message.tool_calls
