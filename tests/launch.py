@@ -35,6 +35,7 @@ class Launched:
         line = next(each for each in self.said if each.startswith("listening"))
         self.url = line.split()[1].removesuffix("/v1")
         self.model = next(each for each in self.said if each.startswith("model")).split()[1]
+        self.client = OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=280)
         threading.Thread(target=self._drain, daemon=True).start()
 
     def _lines_until_ready(self) -> Iterator[str]:
@@ -49,10 +50,6 @@ class Launched:
         assert self._process.stdout is not None
         for _ in self._process.stdout:
             pass
-
-    @property
-    def client(self) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=280)
 
     @property
     def runner(self) -> int:
@@ -78,6 +75,7 @@ class Launched:
         return self._process.poll() is None
 
     def close(self) -> int:
+        self.client.close()
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(30)
