@@ -17,8 +17,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments
-    that are described; any object is accepted)."""
+    """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments)."""
 
     name: str
     description: str | None = None

@@ -128,6 +128,19 @@ def test_a_second_call_of_a_name_is_held_until_it_differs() -> None:
     assert written(feed(choice, TWO[46:48]).events) == 'add({"a": 2'
 
 
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [(ONE[:-14], "tool_calls"), (ONE[:-15], "length"), (ONE[:40], "length"), (ONE[:30], "length")],
+)
+@pytest.mark.parametrize("held_too", [False, True])
+def test_a_call_cut_while_it_may_still_be_a_repeat_is_not_sent(
+    second: str, reason: str, held_too: bool
+) -> None:
+    choice = answer(held(exact=not held_too, must_be_valid=held_too))
+    step = feed(choice, ONE, "\n", second, ended=Ended.LENGTH)
+    assert written(step.events) == f'add({{"a": 1}})[{reason}]'
+
+
 def test_repeats_can_be_allowed() -> None:
     step = feed(answer(repeats=True), ONE, "\n", ONE, ended=Ended.STOP)
     assert written(step.events) == 'add({"a": 1})add({"a": 1})[tool_calls]'

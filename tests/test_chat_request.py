@@ -191,6 +191,11 @@ def test_tools_keep_their_order_and_schemas_their_text() -> None:
     assert second == Tool("a")
 
 
+@pytest.mark.parametrize("parameters", [None, {}])
+def test_a_tool_without_parameters_takes_no_arguments(parameters: Any) -> None:
+    assert turn(tools=[tool(parameters=parameters)]).tools[0].parameters is None
+
+
 @pytest.mark.parametrize("name", ["f", "get_weather", "a.b-c_9", "9", "x" * 64])
 def test_good_names(name: str) -> None:
     assert turn(tools=[tool(name)]).tools[0].name == name

@@ -61,6 +61,13 @@ def test_parallel_calls_can_be_switched_off(tmp_path: Path) -> None:
     assert not allows(prepared(tmp_path, Turn(ASK, (ADD, GET), parallel_tool_calls=False)), both)
 
 
+@pytest.mark.parametrize("parameters", [None, GET.parameters])
+def test_a_tool_without_parameters_gets_no_arguments(tmp_path: Path, parameters: str | None) -> None:
+    ready = prepared(tmp_path, Turn(ASK, (Tool("get", parameters=parameters),)))
+    assert allows(ready, GET_CALL)
+    assert not allows(ready, GET_CALL.replace("{}", '{"a": 1}'))
+
+
 def test_the_prompt_does_not_depend_on_the_tool_choice(tmp_path: Path) -> None:
     maker = preparer(tmp_path)
     prompts = {

@@ -201,10 +201,12 @@ def _is_function(tool: Field) -> bool:
 
 def _tool(function: Field) -> Tool:
     description = function.get("description")
+    parameters = function.get("parameters")
+    described = parameters is not None and parameters.value != {}
     return Tool(
         name=_name(function.need("name")),
         description=description.text() if description else None,
-        parameters=_schema(function.get("parameters")),
+        parameters=_schema(parameters) if described else None,
         strict=_flag(function, "strict", False),
     )
 

@@ -102,7 +102,8 @@ class Answer:
         self._through_gate(self._parser.flush(cut=ended is Ended.LENGTH), step)
         if step.next is not Next.GO_ON:
             return
-        self._release(step)
+        if self._call is not None and self._end_cut_call(self._call, step):
+            return
         cut = ended is Ended.LENGTH and (begun or self._parser.in_call or not self._parser.calls)
         reason: FinishReason = "tool_calls" if self._parser.calls else "stop"
         self._finish("length" if cut else reason, step)
@@ -147,38 +148,46 @@ class Answer:
     def _end_call(self, event: CallEnd, step: Step) -> None:
         call = self._call
         assert call is not None
-        finished = (call.start.name, call.arguments)
-        if not self._plan.repeats and finished in self._finished_calls:
-            self.repeated += 1
-            self._call = None
-            self._finish("tool_calls", step)
+        if self._ends_as_repeat(call, step):
             return
         failure = call.held.verifier.failure(call.arguments)
         if failure is not None and not self._tolerated(call.held, failure, step, call.start.name, call.kept):
             return
         step.events += [*call.waiting, event]
-        self._finished_calls.append(finished)
+        self._finished_calls.append((call.start.name, call.arguments))
         self._call = None
         self._samples = 1
 
     def _let_go(self, call: _Call, step: Step) -> None:
         """Sends what the call holds back, unless it has to be valid or may still repeat another."""
-        if call.must_hold or (not self._plan.repeats and self._may_repeat(call)):
-            return
-        step.events += call.waiting
-        call.waiting.clear()
+        if not call.must_hold and not self._may_repeat(call):
+            step.events += call.waiting
+            call.waiting.clear()
 
     def _may_repeat(self, call: _Call) -> bool:
-        return any(
+        return not self._plan.repeats and any(
             name == call.start.name and arguments.startswith(call.arguments)
             for name, arguments in self._finished_calls
         )
 
-    def _release(self, step: Step) -> None:
-        """Sends a call that was cut short as far as it came."""
-        if self._call is not None:
-            step.events += self._call.waiting
-            self._call.waiting.clear()
+    def _ends_as_repeat(self, call: _Call, step: Step) -> bool:
+        """Ends the turn where a call's whole arguments are those of an earlier one."""
+        if self._plan.repeats or (call.start.name, call.arguments) not in self._finished_calls:
+            return False
+        self.repeated += 1
+        self._call = None
+        self._finish("tool_calls", step)
+        return True
+
+    def _end_cut_call(self, call: _Call, step: Step) -> bool:
+        """Sends a call that was cut short as far as it came, but for what may repeat another. Returns
+        whether it certainly did, so that the turn has ended as it would have without the cut."""
+        if self._ends_as_repeat(call, step):
+            return True
+        if not self._may_repeat(call):
+            step.events += call.waiting
+            call.waiting.clear()
+        return False
 
     # Values that fail.
 

@@ -26,6 +26,7 @@ from server.settings import Settings
 from server.turn import ResponseFormat, Turn
 
 ANY_OBJECT = '{"type": "object"}'
+NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 KEPT_CONSTRAINTS = 64
 
 
@@ -76,7 +77,7 @@ class Preparer:
     def _tools(self, turn: Turn) -> dict[str, Prepared]:
         """The schemas of the tools that may be called, by name. All tools are checked."""
         items = [
-            (tool.name, tool.parameters or ANY_OBJECT, f"tools[{number}].function.parameters")
+            (tool.name, tool.parameters or NO_ARGUMENTS, f"tools[{number}].function.parameters")
             for number, tool in enumerate(turn.tools)
         ]
         try:

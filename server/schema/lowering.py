@@ -90,9 +90,10 @@ class Site:
         return not any(self.has(each) for each in (*OBJECT_KEYWORDS, *APPLICATORS) if each != keyword)
 
     def declares_all(self) -> bool:
-        """Whether this is an object of declared properties, with no word on others."""
+        """Whether this is an object of declared properties, with no word on others. At the root none may
+        be declared; further in that is how some generators write an object of any keys."""
         declared, required = self.get("properties"), self.get("required")
-        if not isinstance(declared, dict) or not declared:
+        if not isinstance(declared, dict) or not (declared or not self.at):
             return False
         known = all(name in declared for name in required) if isinstance(required, list) else True
         return known and not any(self.has(each) for each in (*(OBJECT_KEYWORDS - _CLOSABLE), *APPLICATORS))
