@@ -8,6 +8,7 @@ beats default.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tomllib
 import types
@@ -17,9 +18,11 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from server.errors import StartupFailed
+from server.errors import StartupFailed, quoted
 
 PREFIX = "TOOLSPAN_"
+HIGHEST = 2**31 - 1
+"""What a number may be where its setting has no limit of its own."""
 
 
 def _setting(default: Any, help_line: str, **metadata: Any) -> Any:
@@ -37,11 +40,13 @@ class Settings:
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on; 0 takes a free one", low=0, high=65535)
     api_key: tuple[str, ...] = _setting((), "key a client must send (repeatable)", secret=True)
-    api_key_file: str = _setting("", "file with one API key a line")
+    api_key_file: str = _setting("", "file with one API key a line; # begins a comment line")
     insecure_no_key: bool = _setting(False, "listen beyond this machine without an API key")
     allowed_host: tuple[str, ...] = _setting((), "further Host name to answer to (repeatable)")
     allowed_origin: tuple[str, ...] = _setting((), "web origin allowed by CORS (repeatable)")
-    ctx: int = _setting(0, "context in tokens, shared by the slots; 0: the model's own, at most 32768", low=0)
+    ctx: int = _setting(
+        0, "context in tokens, shared by the slots; 0: the model's own, at most 32768", low=256, or_zero=True
+    )
     slots: int = _setting(4, "requests answered at the same time", low=1, high=64)
     queue: int = _setting(64, "requests that may wait for a slot", low=0, high=4096)
     threads: int = _setting(0, "CPU threads; 0: all physical cores", low=0, high=512)
@@ -111,7 +116,7 @@ def _from_file(path: str | None) -> dict[str, Any]:
         return {}
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, too many digits
         raise StartupFailed(f"cannot read the settings file {path}: {error}") from error
     named = {key.replace("-", "_"): value for key, value in table.items()}
     for key in named:
@@ -124,11 +129,16 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, setting in _FIELDS.items():
         text = environment.get(PREFIX + name.upper())
-        if text is not None:
-            found[name] = text.split(",") if _kind(setting) is tuple else text
+        if text is None:
+            continue
+        if _kind(setting) is tuple:
+            found[name] = [each for each in text.split(",") if each.strip()]
+        else:
+            found[name] = text
     return found
 
 
+_KINDS = {str: "a text", int: "a whole number", float: "a number"}
 _WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
@@ -139,29 +149,36 @@ def _checked(setting: Field[Any], value: Any) -> Any:
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
             raise StartupFailed(f"{name}: expected a list of texts")
-        return tuple(each.strip() for each in values if each.strip())
+        if not all(each.strip() for each in values):
+            raise StartupFailed(f"{name}: is empty")
+        return tuple(each.strip() for each in values)
     if kind is bool:
-        word = _WORDS.get(str(value).lower())
-        if word is None:
-            raise StartupFailed(f"{name}: expected true or false, not {value!r}")
+        word = _WORDS.get(value.lower()) if isinstance(value, str) else value
+        if not isinstance(word, bool):
+            raise StartupFailed(f"{name}: expected true or false, not {quoted(str(value))}")
         return word
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise StartupFailed(f"{name}: expected {kind.__name__}, not {value!r}")
-    try:
-        converted = kind(value)
-    except ValueError:
-        raise StartupFailed(f"{name}: expected {kind.__name__}, not {value!r}") from None
-    return _within(setting, name, converted)
+    return _within(setting, name, _converted(kind, name, value))
+
+
+def _converted(kind: type, name: str, value: Any) -> Any:
+    """A text or number as ``kind``: what is no text comes from the file and has its type already."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    elif type(value) is kind or (kind is float and type(value) is int):
+        return value
+    raise StartupFailed(f"{name}: expected {_KINDS[kind]}, not {quoted(str(value))}")
 
 
 def _within(setting: Field[Any], name: str, value: Any) -> Any:
     rules = setting.metadata
     if "choices" in rules and value not in rules["choices"]:
         raise StartupFailed(f"{name}: expected one of {', '.join(rules['choices'])}")
-    if "low" in rules and not value >= rules["low"]:
-        raise StartupFailed(f"{name}: {value} is below {rules['low']}")
-    if "high" in rules and not value <= rules["high"]:
-        raise StartupFailed(f"{name}: {value} is above {rules['high']}")
+    if isinstance(value, str) or (value == 0 and "or_zero" in rules):
+        return value
+    low, high = rules["low"], rules.get("high", HIGHEST)
+    if not low <= value <= high:
+        raise StartupFailed(f"{name}: expected {'0, or ' if 'or_zero' in rules else ''}{low} to {high}")
     return value
 
 

@@ -66,6 +66,21 @@ def test_a_file_that_all_can_read_is_warned_of(
     assert "secret" not in caplog.text
 
 
-def test_an_empty_key_is_refused() -> None:
-    with pytest.raises(StartupFailed, match="an API key is empty"):
-        Keys.of(Settings(api_key=("",)))
+@pytest.mark.parametrize("key", ["", "two words", "tab\tinside", "\x07", "a\u2028b", "a\xa0b"])
+def test_what_no_client_can_send_is_no_key(tmp_path: Path, key: str) -> None:
+    with pytest.raises(StartupFailed, match="one word"):
+        Keys.of(Settings(api_key=(key,)))
+    path = tmp_path / "keys"
+    path.write_text(f"good\n{key or 'a b'}", encoding="utf-8")
+    with pytest.raises(StartupFailed, match="one word"):
+        Keys.of(Settings(api_key_file=str(path)))
+
+
+def test_a_key_file_may_have_comments(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# the laptop\none\n  # two\n", encoding="utf-8")
+    keys = Keys.of(Settings(api_key_file=str(path)))
+    assert keys.check(bearer("one"))
+    for comment in ("# the laptop", "#", "# two", "two"):
+        with pytest.raises(Unauthorized):
+            keys.check(bearer(comment))

@@ -25,7 +25,7 @@ def sample(name: str, default: Any) -> tuple[str, Any]:
     """A valid value of a setting as text, and as it should come out."""
     if name == "log_level":
         return "debug", "debug"
-    if name == "max_body":
+    if name in ("max_body", "ctx"):
         return "4096", 4096
     return SAMPLES[type(default)]
 
@@ -80,6 +80,7 @@ def test_switches_can_be_turned_off() -> None:
 def test_lists_repeat_or_have_commas() -> None:
     assert load(["--alias", "a", "--alias", "b"], {}).alias == ("a", "b")
     assert load([], {"TOOLSPAN_ALIAS": "a, b,,"}).alias == ("a", "b")
+    assert load([], {"TOOLSPAN_ALIAS": ""}).alias == ()
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,16 @@ def test_lists_repeat_or_have_commas() -> None:
         ["--port", "1.5"],
         ["--port"],
         ["--slots", "0"],
+        ["--api-key", ""],
+        ["--alias", " "],
+        ["--ctx", "1"],
+        ["--ctx", "255"],
+        ["--ctx", "1" * 400],
+        ["--ctx", "1" * 5000],
+        ["--max-body", str(2**31)],
+        ["--receive-timeout", "inf"],
+        ["--keepalive", "1e999"],
+        ["--stall-timeout", "1e300"],
         ["--keepalive", "nan"],
         ["--log-level", "loud"],
         ["--mode", "x"],
@@ -98,7 +109,7 @@ def test_lists_repeat_or_have_commas() -> None:
         ["stray"],
         ["--config", "/nonexistent.toml"],
     ],
-    ids=" ".join,
+    ids=lambda flags: " ".join(flags)[:40],
 )
 def test_a_wrong_flag_is_one_clear_line(flags: list[str]) -> None:
     with pytest.raises(StartupFailed) as caught:
@@ -118,7 +129,17 @@ def test_a_wrong_flag_is_one_clear_line(flags: list[str]) -> None:
         "port = ",
         "port = [1]",
         "[port]\na=1",
+        "port = inf",
+        "port = 8183.7",
+        "model = 5",
+        "keepalive = nan",
+        "mmap = 1",
+        "port = " + "1" * 400,
+        "port = " + "1" * 5000,
+        "port = " + "[" * 100_000,
+        "alias = 'a'\nalias = 'b'",
     ],
+    ids=lambda content: content[:20],
 )
 def test_a_wrong_file_is_one_clear_line(tmp_path: Path, content: str) -> None:
     file = tmp_path / "f.toml"

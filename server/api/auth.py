@@ -27,9 +27,10 @@ class Keys:
     @classmethod
     def of(cls, settings: Settings) -> Keys:
         """The keys of the settings and of the key file. Raises ``StartupFailed``."""
-        if not all(settings.api_key):
-            raise StartupFailed("an API key is empty")
-        return cls([*settings.api_key, *_from_file(settings.api_key_file)])
+        keys = [*settings.api_key, *_from_file(settings.api_key_file)]
+        if not all(key.isprintable() and len(key.split()) == 1 for key in keys):
+            raise StartupFailed("an API key has to be one word of printable characters")
+        return cls(keys)
 
     def __bool__(self) -> bool:
         return bool(self._digests)
@@ -66,12 +67,13 @@ def _from_file(path: str) -> list[str]:
     if not path:
         return []
     try:
-        keys = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").split("\n")]
         mode = Path(path).stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         raise StartupFailed(f"cannot read the key file {path}: {error}") from error
-    if not any(keys):
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
         raise StartupFailed(f"the key file {path} holds no key")
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         log.warning("every user of this machine can read the key file %s; chmod 600 helps", path)
-    return [key for key in keys if key]
+    return keys
