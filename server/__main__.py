@@ -8,8 +8,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from server import logs
 from server import settings as settings_module
-from server.api import logs
 from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
 from server.errors import StartupFailed

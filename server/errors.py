@@ -33,6 +33,7 @@ from typing import ClassVar
 
 import msgspec
 
+FUTILE = frozenset({"schema_not_satisfied", "constraint_dead_end", "generation_timeout"})
 MESSAGE_LIMIT = 500
 QUOTE_LIMIT = 64
 
@@ -46,6 +47,12 @@ class ErrorData(msgspec.Struct, frozen=True):
     message: str
     param: str | None = None
     retry_after: int | None = None
+
+    @property
+    def futile(self) -> bool:
+        """Whether asking again costs another whole answer and most likely ends the same way. Clients
+        retry what has a 5xx status unless they are told."""
+        return self.code in FUTILE
 
 
 class ToolspanError(Exception):

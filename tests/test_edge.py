@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.api.body import ClientGone
 from server.api.edge import CLIENT_GONE, CancelWhenGone, Edge
 from server.api.metrics import Metrics
-from server.errors import NotFound
+from server.errors import ConstraintDeadEnd, NotFound, SchemaNotSatisfied, ToolspanError
 from server.settings import Settings
 from server.supervisor import Supervisor
 
@@ -56,13 +56,29 @@ def test_every_answer_has_an_id_and_a_line(caplog: pytest.LogCaptureFixture) -> 
         for message in (START | {"headers": []}, PART, END):
             await send(message)
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "toolspan"):
         ids = {header(through(app)[0], b"x-request-id").decode() for _ in range(3)}
     assert len(ids) == 3
     lines = [each.getMessage() for each in caplog.records if each.name == "toolspan.http"]
     assert [line.split()[0] in ids for line in lines] == [True] * 3
-    assert all("GET /a" in line and " 200 " in line for line in lines)
+    assert all("GET none 200 " in line for line in lines)
     assert "secret" not in caplog.text
+
+
+def test_only_at_debug_is_what_was_asked_for_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "toolspan"):
+        through(raising(NotFound("no")))
+    assert "asked for /a\xe9%0a?k=secret" in caplog.text
+    assert "GET none 404 model_not_found " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(NotFound("no"), False), (SchemaNotSatisfied("no"), True), (ConstraintDeadEnd("no"), True)],
+)
+def test_clients_are_told_what_not_to_try_again(error: ToolspanError, told: bool) -> None:
+    start, _ = through(raising(error))
+    assert dict(start["headers"]).get(b"x-should-retry") == (b"false" if told else None)
 
 
 def raising(error: Exception, *before: Message) -> ASGIApp:

@@ -18,6 +18,7 @@ CONTRACTS = {"errors", "events", "turn", "settings", "frames"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "logs": set(),
     "events": set(),
     "turn": set(),
     "settings": {"errors"},
@@ -30,10 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "engine.protocol": {"events", "turn"},
     "prompt": CONTRACTS | {"schema", "dialects", "engine.protocol"},
     "engine": CONTRACTS | {"schema", "dialects", "prompt", "engine.protocol"},
-    "runner": CONTRACTS | {"schema", "dialects", "prompt", "engine", "engine.protocol"},
+    "runner": CONTRACTS | {"logs", "schema", "dialects", "prompt", "engine", "engine.protocol"},
     "supervisor": CONTRACTS,
-    "api": CONTRACTS | {"supervisor"},
-    "__main__": CONTRACTS | {"supervisor", "api", "catalogue", "gguf"},
+    "api": CONTRACTS | {"logs", "supervisor"},
+    "__main__": CONTRACTS | {"logs", "supervisor", "api", "catalogue", "gguf"},
 }
 """Unit of the tree -> the units it may import, besides itself. Everything stands here: a new package needs
 a line, and with it a place in the order."""

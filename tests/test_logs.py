@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.api.logs import OneLine, where
+from server.logs import OneLine, where
 
 
 @given(st.text(st.characters(codec="utf-8")))

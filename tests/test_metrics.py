@@ -28,9 +28,9 @@ def test_what_happened_is_counted() -> None:
         server.get("/nowhere/" + "x" * 100)
         found = samples(server)
         chat = "/chat/completions"
-        assert found["toolspan_requests_total", chat, "200"] == 2
-        assert found["toolspan_requests_total", chat, "400"] == 1
-        assert found["toolspan_requests_total", "none", "404"] == 1
+        assert found["toolspan_requests_total", "", chat, "200"] == 2
+        assert found["toolspan_requests_total", "invalid_value", chat, "400"] == 1
+        assert found["toolspan_requests_total", "unknown_route", "none", "404"] == 1
         assert found["toolspan_tokens_total", "prompt"] == 14
         assert found["toolspan_tokens_total", "completion"] == 10
         assert found["toolspan_tokens_total", "forced"] == 2
@@ -48,5 +48,5 @@ def test_a_client_that_left_is_a_status_of_its_own() -> None:
     with serving() as server:
         with server.raw(request_bytes(json.dumps(order(["sleep", 60])).encode())):
             assert eventually(lambda: server.in_flight == 1)
-        gone = ("toolspan_requests_total", "/chat/completions", "499")
+        gone = ("toolspan_requests_total", "", "/chat/completions", "499")
         assert eventually(lambda: samples(server).get(gone) == 1)

@@ -306,11 +306,14 @@ def poison(url: str, key: str) -> None:
     httpx.post(path, json=good, headers={"authorization": f"Bearer {CANARY}"})
     httpx.post(path, json=good, headers=keyed | {"host": f"{CANARY}.example"})
     httpx.post(path, json=good, headers=keyed | {"cookie": CANARY})
+    for unknown in (f"/{CANARY}", f"/v1/models/{CANARY}", f"/health?{CANARY}"):
+        httpx.get(url + unknown, headers=keyed)
 
 
-def test_nothing_of_a_prompt_or_a_key_is_written_down(tmp_path: Path) -> None:
-    key = f"key-{CANARY}"
-    with process(tmp_path, "--log-level", "debug", "--api-key", key) as server:
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_nothing_of_a_prompt_or_a_key_is_written_down(tmp_path: Path, level: str) -> None:
+    key = f"key-{CANARY}" if level == "info" else "secret-key"
+    with process(tmp_path, "--log-level", level, "--api-key", key) as server:
         poison(server.url, key)
         with server_stream(server, key) as connection:
             os.kill(server.runner, signal.SIGKILL)
@@ -320,8 +323,11 @@ def test_nothing_of_a_prompt_or_a_key_is_written_down(tmp_path: Path) -> None:
         assert server.ended() == 0
         assert "POST /v1/chat/completions 200" in server.log
         assert "POST /v1/chat/completions 401" in server.log
-        for where in (server.log, server.said, metrics):
-            assert CANARY not in where
+        assert "GET /v1/models/{name:path} 404" in server.log
+        assert "POST /v1/chat/completions 200 engine_restarting" in server.log
+        assert key not in server.log + server.said + metrics
+        assert CANARY not in server.said + metrics
+        assert (CANARY in server.log) is (level == "debug")
         assert not any("\\x1b" in line for line in server.log.splitlines())
 
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from server.api.auth import Keys
 from server.api.body import ClientGone
 from server.api.chat import Chat
-from server.api.edge import CLIENT_GONE, CancelWhenGone, Edge
+from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
 from server.api.guard import OPEN, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
@@ -39,14 +39,15 @@ def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIAp
     metrics = Metrics(supervisor)
     app = FastAPI(title="Toolspan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     family = routes(settings, supervisor, metrics)
-    app.include_router(family, prefix="/v1")
+    others = operations(supervisor, metrics)
+    app.include_router(family, prefix=PREFIX)
     app.include_router(family)
-    app.include_router(operations(supervisor, metrics))
+    app.include_router(others)
     app.add_exception_handler(ToolspanError, _refused)
     app.add_exception_handler(HTTPException, _unrouted)
     app.add_exception_handler(ClientGone, _gone)
     app.add_exception_handler(Exception, _broken)
-    return Edge(Guard(CancelWhenGone(app), settings, keys), metrics)
+    return Edge(Guard(CancelWhenGone(app), settings, keys), metrics, [*family.routes, *others.routes])
 
 
 def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:

@@ -17,11 +17,11 @@ from server.api import body, sse
 from server.api.answer import accepted, fold, paced
 from server.api.chat_answer import ChatEncoder
 from server.api.chat_request import ChatRequest, Served, decode
-from server.api.logs import where
 from server.api.metrics import Metrics
 from server.api.replies import error_object, reply
-from server.errors import ToolspanError, Unavailable
+from server.errors import ErrorData, ToolspanError, Unavailable
 from server.frames import Emitted, Finished, ModelFacts
+from server.logs import where
 from server.settings import Settings
 from server.supervisor import AnswerFrame, Supervisor
 
@@ -52,7 +52,7 @@ class Chat:
         frames = paced(generation, settings.keepalive, settings.generation_timeout)
         encoder = ChatEncoder(facts.name, fingerprint(facts), chat.turn.choices, chat.include_usage)
         if chat.stream:
-            return await self._streaming(frames, encoder)
+            return await self._streaming(request, frames, encoder)
         async with aclosing(frames):
             return await self._whole(frames, encoder, chat)
 
@@ -62,16 +62,18 @@ class Chat:
         self._metrics.answered(answer.usage, answer.timings)
         return reply(encoder.whole(answer, chat.turn.sampling.top_logprobs is not None))
 
-    async def _streaming(self, frames: Frames, encoder: ChatEncoder) -> Response:
+    async def _streaming(self, request: Request, frames: Frames, encoder: ChatEncoder) -> Response:
         """Waits until the request is accepted: up to there an error is a status of its own."""
         try:
             await accepted(frames)
         except BaseException:
             await frames.aclose()
             raise
-        return sse.EventStream(self._events(frames, encoder))
+        return sse.EventStream(self._events(request, frames, encoder))
 
-    async def _events(self, frames: Frames, encoder: ChatEncoder) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, request: Request, frames: Frames, encoder: ChatEncoder
+    ) -> AsyncGenerator[bytes, None]:
         async with aclosing(frames):
             try:
                 for chunk in encoder.start():
@@ -79,11 +81,8 @@ class Chat:
                 async for frame in frames:
                     for chunk in self._chunks(frame, encoder):
                         yield sse.event(chunk)
-            except ToolspanError as error:
-                yield sse.event(error_object(error.data))
             except Exception as error:
-                log.error("internal error in a stream: %s", where(error))
-                yield sse.event(error_object(ToolspanError("an internal error happened").data))
+                yield sse.event(error_object(_failure(request, error)))
             yield sse.DONE
 
     def _chunks(self, frame: AnswerFrame | None, encoder: ChatEncoder) -> list[dict[str, Any]]:
@@ -96,6 +95,15 @@ class Chat:
                 self._metrics.answered(frame.usage, frame.timings)
                 return list(encoder.finish(frame))
         return []
+
+
+def _failure(request: Request, error: Exception) -> ErrorData:
+    """What a stream that has begun says of what ended it."""
+    if not isinstance(error, ToolspanError):
+        log.error("internal error in a stream: %s", where(error))
+        error = ToolspanError("an internal error happened")
+    request.state.error_code = error.code
+    return error.data
 
 
 async def _decoded(raw: bytes, served: Served, partition: str) -> ChatRequest:

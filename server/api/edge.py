@@ -11,31 +11,38 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 
 from starlette.datastructures import MutableHeaders
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.body import ClientGone
-from server.api.logs import where
 from server.api.metrics import Metrics
 from server.api.replies import error_reply
 from server.errors import ToolspanError
+from server.logs import where
 
 log = logging.getLogger("toolspan.http")
 
+PREFIX = "/v1"
+"""What every path may begin with."""
 CLIENT_GONE = 499
 """The status of a request whose client did not wait; only in logs and metrics."""
 
 
 class Edge:
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    """``routes`` are those of the application, without their prefix."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[BaseRoute] = ()) -> None:
         self._app = app
         self._metrics = metrics
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        exchange = _Exchange(send)
+        exchange = _Exchange(send, *self._route(scope))
         scope.setdefault("state", {})
         try:
             await self._app(scope, receive, exchange.send)
@@ -51,17 +58,31 @@ class Edge:
 
     def _report(self, scope: Scope, exchange: _Exchange) -> None:
         status = exchange.status if exchange.complete else CLIENT_GONE
-        route = getattr(scope.get("route"), "path", "none").removeprefix("/v1")
-        self._metrics.requests.labels(route, str(status)).inc()
-        path = (scope.get("raw_path") or b"").decode("latin-1")
+        error = scope["state"].get("error_code", "")
+        self._metrics.requests.labels(exchange.route, str(status), error).inc()
         took = (time.monotonic() - exchange.began) * 1000
-        log.info("%s %s %s %d %.0f ms", exchange.id, scope["method"], path, status, took)
+        outcome = f"{status} {error}" if error else str(status)
+        path = exchange.prefix + exchange.route
+        log.info("%s %s %s %s %.0f ms", exchange.id, scope["method"], path, outcome, took)
+        target = (scope.get("raw_path") or b"") + b"?" + scope["query_string"]
+        log.debug("%s asked for %s", exchange.id, target.decode("latin-1"))
+
+    def _route(self, scope: Scope) -> tuple[str, str]:
+        """``/v1`` or nothing, and the pattern of the path that was asked for: what a client wrote beyond it
+        may be secret."""
+        path = scope["path"].removeprefix(PREFIX)
+        for route in self._routes:
+            if route.matches({**scope, "path": path})[0] is not Match.NONE:
+                return scope["path"].removesuffix(path), str(getattr(route, "path", ""))
+        return "", "none"
 
 
 class _Exchange:
     """One request and what was answered so far."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, prefix: str, route: str) -> None:
+        self.prefix = prefix
+        self.route = route
         self.id = f"req_{secrets.token_hex(8)}"
         self.began = time.monotonic()
         self.status = 0

@@ -22,7 +22,7 @@ class Metrics:
     def __init__(self, supervisor: Supervisor) -> None:
         registry = self._registry = CollectorRegistry()
         self.requests = Counter(
-            "toolspan_requests", "HTTP requests answered", ("route", "status"), registry=registry
+            "toolspan_requests", "HTTP requests answered", ("route", "status", "error"), registry=registry
         )
         self._tokens = Counter("toolspan_tokens", "Tokens, by what they were", ("kind",), registry=registry)
         self._phases = Histogram(

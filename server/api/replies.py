@@ -1,4 +1,8 @@
-"""Answers that are one JSON object, errors above all. Every error of this server has the one shape."""
+"""Answers that are one JSON object, errors above all. Every error of this server has the one shape.
+
+Whatever answers with an error, in a stream too, leaves its code in the request's state as ``error_code``:
+the log and the metrics take it from there.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Any
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from server.errors import ErrorData
 
@@ -28,4 +33,18 @@ def error_reply(error: ErrorData, headers: dict[str, str] | None = None) -> Resp
         extra["retry-after"] = str(error.retry_after)
     if error.status == 401:
         extra["www-authenticate"] = "Bearer"
-    return reply(error_object(error), error.status, extra)
+    if error.futile:
+        extra["x-should-retry"] = "false"
+    return _ErrorReply(error, extra)
+
+
+class _ErrorReply(Response):
+    media_type = "application/json"
+
+    def __init__(self, error: ErrorData, headers: dict[str, str]) -> None:
+        super().__init__(msgspec.json.encode(error_object(error)), error.status, headers)
+        self._code = error.code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["error_code"] = self._code
+        await super().__call__(scope, receive, send)

@@ -22,7 +22,7 @@ import llama_cpp.llama_cpp as native
 
 __all__ = ["clear_complaints", "complaint", "metadata", "native", "pointer"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolspan.engine")
 _GGML_ERROR = 4
 _complaints: list[str] = []
 

@@ -24,7 +24,7 @@ from server.prompt.tokens import Edges, Markup, TokenWriter, Twins
 from server.prompt.tools import format_text, shown_tools, tools_text
 from server.turn import Message, Tool, ToolCall, Turn
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolspan.prompt")
 
 CHATML = """\
 {% for message in messages %}

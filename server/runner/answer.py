@@ -73,6 +73,11 @@ class Answer:
         self.repeated = 0
         self.warnings: list[Warning] = []
 
+    @property
+    def written(self) -> bytes:
+        """What the model wrote, as it wrote it."""
+        return b"".join(piece.data for piece in self._pieces)
+
     def feed(self, progress: Progress) -> Step:
         """Reads a step's pieces, and the end of the turn if it has come."""
         step = Step()

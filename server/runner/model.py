@@ -17,7 +17,7 @@ from server.prompt.prompt import Prompter
 from server.settings import Settings
 from server.turn import ToolCall
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolspan.runner")
 _SCRIPTED_CONTEXT = 32_768
 
 

@@ -6,6 +6,7 @@ compiled constraints are kept by their text, since agents send the same tools ag
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,8 @@ from server.schema.check import check_all
 from server.schema.references import place_of
 from server.settings import Settings
 from server.turn import ResponseFormat, Turn
+
+_log = logging.getLogger("toolspan.runner")
 
 ANY_OBJECT = '{"type": "object"}'
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
@@ -59,6 +62,8 @@ class Preparer:
         reasoning = self._reasoning(prompt)
         form = self._form(turn, tools, response, reasoning)
         constraint = compose(self._model.bound, form)
+        _log.debug("request %d reads %r", request, prompt.text)
+        _log.debug("request %d is held to %r", request, constraint)
         job = Job(
             request=request,
             prompt=prompt.tokens,

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
-from server import frames
+from server import frames, logs
 from server.engine.protocol import Engine, Progress
 from server.errors import StartupFailed, ToolspanError
 from server.frames import (
@@ -33,12 +33,13 @@ from server.frames import (
     Status,
     ToRunner,
 )
+from server.logs import where
 from server.runner.model import LoadedModel, load_model
 from server.runner.prepare import PreparedTurn, Preparer
 from server.runner.request import Request
 from server.settings import Settings
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolspan.runner")
 STATUS_EVERY_S = 0.25
 _READ_BYTES = 1 << 16
 # A thread that wants the interpreter back after a native call waits this long at most for a busy one;
@@ -133,8 +134,8 @@ class Runner:
         try:
             for frame in request.take(progress):
                 self._channel.send(frame)
-        except Exception:
-            _log.exception("reading an answer failed")
+        except Exception as error:
+            _log.error("reading the answer of request %d failed: %s", identity, where(error))
             self._channel.send(request.failed(ToolspanError("the answer could not be read")))
         if request.done:
             del self._requests[identity]
@@ -144,8 +145,8 @@ class Runner:
             self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
         except ToolspanError as error:
             self._reject(frame.id, error)
-        except Exception:
-            _log.exception("preparing a request failed")
+        except Exception as error:
+            _log.error("preparing request %d failed: %s", frame.id, where(error))
             self._reject(frame.id, ToolspanError("the request could not be prepared"))
 
     def _reject(self, identity: int, error: ToolspanError) -> None:
@@ -199,11 +200,7 @@ class Runner:
 def main(arguments: list[str]) -> None:
     """``python -m server.runner FD``, with the settings as JSON in TOOLSPAN_RUNNER_SETTINGS."""
     settings = msgspec.json.decode(os.environ["TOOLSPAN_RUNNER_SETTINGS"], type=Settings)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(levelname)s runner %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure(settings.log_level)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     channel = Channel(socket.socket(fileno=int(arguments[0])))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from server.engine.protocol import Engine, Progress, SequenceId, Tally
@@ -10,6 +11,8 @@ from server.events import Timings, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
 from server.runner.prepare import PreparedTurn
+
+_log = logging.getLogger("toolspan.runner")
 
 
 class Request:
@@ -35,7 +38,10 @@ class Request:
         sequence = progress.sequence
         if sequence.choice not in self._unfinished:
             return
-        step = self._answers[sequence.choice].feed(progress)
+        answer = self._answers[sequence.choice]
+        step = answer.feed(progress)
+        if step.next is Next.END and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("request %d wrote %r", self._id, answer.written.decode("utf-8", "replace"))
         if step.events:
             yield Emitted(self._id, sequence.choice, tuple(step.events))
         if step.error is not None:

@@ -15,7 +15,8 @@ states), and the prompt shows the model the same order, so the order is the sche
 Undeclared keys: JSON Schema lets an object have keys that ``properties`` does not name, unless told not to.
 A tool that declares its arguments has no use for others, and small models invent them. So in a tool's
 arguments an object with ``properties`` and no word on other keys gets no others, even where the tool
-declares none (a free-form object, without ``properties``, stays free). The check of the finished value is the client's schema as it stands.
+declares none (a free-form object, without ``properties``, stays free). The check of the finished value is
+the client's schema as it stands.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 def configure(level: str) -> None:
-    """Sends everything from ``level`` up to standard error."""
+    """Sends everything from ``level`` up to standard error. Only at ``debug`` may that hold what clients
+    sent and models wrote."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
