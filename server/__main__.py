@@ -1,126 +1,26 @@
-"""The command line: ``toolspan serve`` and ``toolspan models``."""
+"""``toolspan`` as a process: what a command raises becomes one line and an exit status."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import shlex
 import sys
 from collections.abc import Sequence
 
-from server import logs
-from server import settings as settings_module
-from server.api.server import serve
-from server.catalogue import CATALOGUE, resolve
 from server.errors import StartupFailed
-from server.frames import ModelFacts
-from server.gguf import check
-from server.settings import Settings
 
-USAGE = """usage: toolspan COMMAND [OPTIONS]
-
-  serve    serve a model (toolspan serve --help lists the options)
-  models   list the models that can be fetched by name
-"""
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command; ends the process with its status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    command, rest = (words[0], words[1:]) if words else ("", [])
     try:
-        raise SystemExit(_run(command, rest))
+        from server import commands  # here, so that an interrupt while it loads ends quietly too
+
+        raise SystemExit(commands.run(list(sys.argv[1:] if arguments is None else arguments)))
     except StartupFailed as error:
         print(f"toolspan: {error.message}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
-
-
-def _run(command: str, arguments: list[str]) -> int:
-    match command:
-        case "serve":
-            return _serve(settings_module.load(arguments))
-        case "models":
-            return _models()
-        case "" | "-h" | "--help" | "help":
-            print(USAGE, end="")
-            return 0
-    raise StartupFailed(f"unknown command {command!r}; try toolspan --help")
-
-
-def _serve(settings: Settings) -> int:
-    logs.configure(settings.log_level)
-    return serve(settings, lambda facts, address: _announce(settings, facts, address), _find_model)
-
-
-def _find_model(settings: Settings) -> Settings:
-    """Fetches the model where that is needed, and checks it."""
-    if settings.script:
-        return settings
-    path = resolve(settings.model)
-    check(path)
-    return dataclasses.replace(settings, model=str(path))
-
-
-def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
-    """What the operator needs to know once the model answers."""
-    note = next((entry.note for entry in CATALOGUE if entry.key == facts.name), "")
-    where = (
-        f"{facts.offloaded_layers} of {facts.layers} layers on {facts.device}"
-        if facts.layers
-        else facts.device
-    )
-    print(f"model     {facts.name}{f' ({note})' if note else ''}")
-    print(
-        f"dialect   {facts.dialect}; tools {'yes' if facts.tools else 'no'}, parallel calls "
-        f"{'yes' if facts.parallel_calls else 'no'}, reasoning {'yes' if facts.reasoning else 'no'}"
-    )
-    print(
-        f"context   {facts.context} tokens, shared by {facts.slots} slots "
-        f"(the model's own: {facts.context_train})"
-    )
-    print(f"runs on   {where}")
-    for warning in facts.warnings:
-        print(f"note      {warning}")
-    print(f"listening {address}/v1")
-    print("try it (tool_choice required: the model has to call the tool):")
-    print(_example(facts.name, address, bool(settings.api_key or settings.api_key_file)), flush=True)
-
-
-def _example(model: str, address: str, keyed: bool) -> str:
-    """A curl line that calls a tool."""
-    tool = {
-        "type": "function",
-        "function": {
-            "name": "get_weather",
-            "description": "The weather in a city",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}},
-                "required": ["city"],
-                "additionalProperties": False,
-            },
-        },
-    }
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
-        "tools": [tool],
-        "tool_choice": "required",
-        "temperature": 0,
-    }
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if keyed else ""
-    return (
-        f"curl -s {address}/v1/chat/completions{key} -H 'Content-Type: application/json' "
-        f"-d {shlex.quote(json.dumps(body))}"
-    )
-
-
-def _models() -> int:
-    for entry in CATALOGUE:
-        print(f"{entry.key:22} {entry.title}, {entry.licence}; {entry.note}")
-    return 0
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

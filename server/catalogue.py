@@ -93,13 +93,6 @@ def resolve(model: str) -> Path:
     return _local(model)
 
 
-def served_name(model: str) -> str:
-    """The name a model is served under: its key, or the file's stem."""
-    if any(entry.key == model for entry in CATALOGUE):
-        return model
-    return Path(model.removeprefix(HUB)).stem
-
-
 def _from_hub(model: str) -> Path:
     owner, _, rest = model.removeprefix(HUB).partition("/")
     repository, _, file = rest.partition("/")

@@ -102,11 +102,3 @@ def test_a_hub_name_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "from_hub", lambda repository, file: Path(repository, "at", file))
     assert catalogue.resolve("hf:a/b/c.gguf") == Path("a/b/at/c.gguf")
     assert catalogue.resolve("hf:a/b/in/c.gguf") == Path("a/b/at/in/c.gguf")
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [("smollm2-135m", "smollm2-135m"), ("/m/Some-1.5b.gguf", "Some-1.5b"), ("hf:a/b/c-Q4.gguf", "c-Q4")],
-)
-def test_served_names(model: str, name: str) -> None:
-    assert catalogue.served_name(model) == name

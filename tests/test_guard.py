@@ -242,7 +242,9 @@ def test_with_cors_other_pages_may_still_not(server: Serving, origin: str) -> No
     assert not cors(reply)
     assert reply.headers["vary"] == "Origin"
     asking = {"origin": origin, "access-control-request-method": "POST"}
-    assert not cors(server.request("OPTIONS", "/v1/models", headers=asking))
+    reply = server.request("OPTIONS", "/v1/models", headers=asking)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (403, "origin_not_allowed")
+    assert not cors(reply)
 
 
 def test_an_allowed_page_may_ask_and_read(server: Serving) -> None:

@@ -16,6 +16,7 @@ from server.dialects.table import ALL_MARKERS, HERMES
 from server.engine.load import load_engine
 from server.engine.protocol import Ended, Engine, Job, SequenceId, Source
 from server.errors import StartupFailed
+from server.runner.model import load_model
 from server.settings import Settings
 from server.turn import Sampling
 
@@ -249,6 +250,13 @@ def test_the_prefix_of_a_sliding_window_model_is_reused(model_file: ModelFile) -
 def test_a_context_beyond_memory_is_refused(model_file: ModelFile) -> None:
     with pytest.raises(StartupFailed, match=r"set --ctx to \d+ or less"):
         load_engine(Settings(ctx=2**30, threads=1), model_file("smollm2-135m"), ())
+
+
+@pytest.mark.parametrize(("context", "told"), [(8192, 0), (8448, 1)])
+def test_a_context_beyond_the_models_own_is_told(model_file: ModelFile, context: int, told: int) -> None:
+    model = load_model(Settings(model=str(model_file("smollm2-135m")), ctx=context, threads=1))
+    assert sum("8192" in warning for warning in model.facts.warnings) == told
+    model.engine.close()
 
 
 def test_a_gpu_that_is_not_there(model_file: ModelFile) -> None:

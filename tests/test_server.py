@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,16 @@ def alive(pid: int) -> bool:
 
 
 # The end.
+
+
+def test_an_interrupt_while_it_starts_is_quiet(tmp_path: Path) -> None:
+    for delay in (0.15, 0.3, 0.6, 1.0):
+        server = Process(tmp_path, "--log-level", "warning")
+        time.sleep(delay)
+        server.child.send_signal(signal.SIGINT)
+        assert server.ended() in (0, 130)
+        assert server.log == ""
+        server.close()
 
 
 def test_a_signal_lets_running_answers_finish(tmp_path: Path) -> None:
@@ -235,6 +246,7 @@ def test_other_machines_with_a_key_or_on_purpose() -> None:
 def test_a_key_file_is_a_key(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("key\n")
     with serving(host="0.0.0.0", api_key_file=str(tmp_path / "keys")) as server:
+        assert server.url == f"http://127.0.0.1:{server.port}"
         at = f"http://127.0.0.1:{server.port}/v1/models"
         assert httpx.get(at).status_code == 401
         assert httpx.get(at, headers={"x-api-key": "key"}).status_code == 200
@@ -321,6 +333,7 @@ def test_nothing_of_a_prompt_or_a_key_is_written_down(tmp_path: Path, level: str
         metrics = httpx.get(server.url + "/metrics", headers={"x-api-key": key}).text
         server.child.send_signal(signal.SIGTERM)
         assert server.ended() == 0
+        assert "stopping; running answers get 10 seconds" in server.log
         assert "POST /v1/chat/completions 200" in server.log
         assert "POST /v1/chat/completions 401" in server.log
         assert "GET /v1/models/{name:path} 404" in server.log

@@ -23,7 +23,7 @@ from server.settings import Settings
 OPEN = frozenset({"/health", "/v1/health"})
 """Paths that need no key: both are the same answer."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-METHODS_WITHOUT_EFFECT = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS_WITHOUT_EFFECT = frozenset({"GET", "HEAD"})
 PREFLIGHT_HEADERS = 1024
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_,\- ]+")

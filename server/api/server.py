@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -27,6 +28,8 @@ from server.errors import StartupFailed
 from server.frames import ModelFacts
 from server.settings import Settings
 from server.supervisor import RUNNER, Supervisor, Timing
+
+log = logging.getLogger("toolspan.server")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BACKLOG = 1024
@@ -65,8 +68,7 @@ class Server:
         timing: Timing | None = None,
     ) -> None:
         self._listener = listener
-        host, port = listener.getsockname()[:2]
-        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.address = _address(*listener.getsockname()[:2])
         self.supervisor = Supervisor(settings, command=command, timing=timing)
         self.connections = Connections(settings.max_connections, settings.receive_timeout)
         self._http = _Http(_config(create_app(settings, self.supervisor, keys), self.connections))
@@ -116,6 +118,7 @@ class Server:
             if starting.done():
                 on_ready(await starting, self.address)
                 await self._until_stopped(http, stopping)
+            log.info("stopping; running answers get %d seconds, a second signal ends them", limits.DRAIN)
             await self.supervisor.drain(limits.DRAIN)
             self._http.should_exit = True
             await asyncio.gather(self.supervisor.stop(), http)
@@ -185,6 +188,14 @@ def listen(settings: Settings, has_key: bool) -> socket.socket:
         raise StartupFailed(_refusal(host, port, error)) from error
     listener.setblocking(False)
     return listener
+
+
+def _address(host: str, port: int) -> str:
+    """The URL of a listening socket, as one on this machine can use it."""
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    if ip.is_unspecified:
+        host = "127.0.0.1" if ip.version == 4 else "::1"
+    return f"http://[{host}]:{port}" if ip.version == 6 else f"http://{host}:{port}"
 
 
 def _refusal(host: str, port: int, error: OSError) -> str:

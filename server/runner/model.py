@@ -57,6 +57,9 @@ def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
         warnings.append(f"the template's own calls don't read as {dialect.name}: using the generic dialect")
         dialect = generic(template)
         prompter = Prompter(template, dialect, engine.vocabulary)
+    context, own = engine.model.context, engine.model.context_train
+    if context > own:
+        warnings.append(f"the context has {context} tokens, the model was made for {own}")
     bound = bind(dialect, engine.vocabulary.single_token)
     return LoadedModel(engine, bound, prompter, _facts(engine, dialect, settings, tuple(warnings)))
 
