@@ -1,24 +1,18 @@
-"""``toolspan`` as a process: what a command raises becomes one line and an exit status."""
+"""``toolspan`` as a process."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-
-from server.errors import StartupFailed
 
 INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; ends the process with its status."""
+def main() -> None:
+    """Runs the command that the process was started with; ends the process with its status."""
     try:
         from server import commands  # here, so that an interrupt while it loads ends quietly too
 
-        raise SystemExit(commands.run(list(sys.argv[1:] if arguments is None else arguments)))
-    except StartupFailed as error:
-        print(f"toolspan: {error.message}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(commands.run(sys.argv[1:]))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import sys
 
 from server import logs
 from server import settings as settings_module
@@ -23,7 +24,15 @@ USAGE = """usage: toolspan COMMAND [OPTIONS]
 
 
 def run(words: list[str]) -> int:
-    """Runs the command that ``words`` name; returns the exit status. Raises ``StartupFailed``."""
+    """Runs the command that ``words`` name; returns the exit status."""
+    try:
+        return _run(words)
+    except StartupFailed as error:
+        print(f"toolspan: {error.message}", file=sys.stderr)
+        return 1
+
+
+def _run(words: list[str]) -> int:
     match words:
         case ["serve", *options]:
             return _serve(settings_module.load(options))

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import httpx
 import pytest
 from serving import ROOT, Serving, eventually, received, request_bytes, serving
 
+import server
+from server.__main__ import INTERRUPTED, main
 from server.api.server import FORCED, listen
 from server.errors import StartupFailed
 from server.settings import Settings
@@ -117,14 +118,18 @@ def alive(pid: int) -> bool:
 # The end.
 
 
-def test_an_interrupt_while_it_starts_is_quiet(tmp_path: Path) -> None:
-    for delay in (0.15, 0.3, 0.6, 1.0):
-        server = Process(tmp_path, "--log-level", "warning")
-        time.sleep(delay)
-        server.child.send_signal(signal.SIGINT)
-        assert server.ended() in (0, 130)
-        assert server.log == ""
-        server.close()
+def test_an_interrupt_while_it_starts_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "server.commands":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "server.commands", raising=False)
+    monkeypatch.delattr(server, "commands", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == INTERRUPTED
 
 
 def test_a_signal_lets_running_answers_finish(tmp_path: Path) -> None:
