@@ -83,12 +83,22 @@ def test_a_client_that_does_not_read_is_dropped(server: Serving) -> None:
 # Many connections.
 
 
-def test_idle_connections_make_room(server: Serving) -> None:
+def test_idle_connections_make_room(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.server.connections, "fresh", 0.0)
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(server.raw(b"")) for _ in range(6)]
         assert eventually(lambda: len(server.server.connections.open) == 6)
         assert server.get("/health").status_code == 200
         assert received(idle[0]) == b""
+
+
+def test_new_connections_do_not_push_out_each_other(server: Serving) -> None:
+    with contextlib.ExitStack() as stack:
+        new = [stack.enter_context(server.raw(b"")) for _ in range(12)]
+        for each in new:
+            each.sendall(request_bytes(json.dumps(order()).encode(), "Connection: close"))
+        got = [received(each) for each in new]
+    assert sorted(each.split()[1] for each in got) == [b"200"] * 6 + [b"503"] * 6
 
 
 def test_busy_connections_do_not(server: Serving) -> None:

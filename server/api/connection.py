@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -26,11 +27,13 @@ from server.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, Tools
 @dataclass(slots=True)
 class Connections:
     """All open connections, oldest first, and their bounds: how many there may be, how many seconds a
-    request may take to arrive, how many a client may leave an answer unread."""
+    request may take to arrive, how many a client may leave an answer unread, and after how many of silence
+    one may be closed to make room."""
 
     most: int
     receive_timeout: float
     write_stall: float = limits.WRITE_STALL
+    fresh: float = limits.FRESH
     open: dict[Connection, None] = field(default_factory=dict)
 
     def protocol(self, **arguments: Any) -> Connection:
@@ -40,7 +43,8 @@ class Connections:
     def admit(self, connection: Connection) -> bool:
         """Whether there is room; the oldest connection that waits for no answer is closed to make it."""
         if len(self.open) >= self.most:
-            idle = next((each for each in self.open if each.idle), None)
+            before = time.monotonic() - self.fresh
+            idle = next((each for each in self.open if each.idle and each.heard < before), None)
             if idle is None:
                 return False
             idle.drop()
@@ -75,8 +79,9 @@ class Connection(H11Protocol):
         self._all = connections
         self._receipt = _Timer()
         self._stall = _Timer()
-        self._heard = False
+        self._receiving = False
         self._refused = False
+        self.heard = 0.0
 
     @property
     def idle(self) -> bool:
@@ -89,6 +94,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        self.heard = time.monotonic()
         if self._all.admit(self):
             self._watch_receipt()
         else:
@@ -104,14 +110,15 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if not self._heard:  # the clock of a request starts with its first byte
-            self._heard = True
+        self.heard = time.monotonic()
+        if not self._receiving:  # the clock of a request starts with its first byte
+            self._receiving = True
             self._receipt.cancel()
         super().data_received(data)
         self._watch_receipt()
 
     def on_response_complete(self) -> None:
-        self._heard = False
+        self._receiving = False
         super().on_response_complete()
         self._watch_receipt()
 

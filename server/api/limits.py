@@ -43,6 +43,8 @@ WRITE_STALL = 30.0
 """Seconds a client may leave what it asked for unread before its connection is dropped."""
 KEEP_ALIVE = 30
 """Seconds a connection may be idle between requests."""
+FRESH = 1.0
+"""Seconds a connection may be silent before it can be closed to make room for another."""
 LINGER = 2.0
 """Seconds that what a refused client still sends is read and dropped, so that it can read why."""
 DRAIN = 10.0
