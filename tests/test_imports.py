@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"errors"},
     "frames": {"errors", "events", "turn"},
     "gguf": {"errors"},
-    "download": {"errors", "gguf"},
+    "model_file": {"errors", "gguf"},
+    "download": {"errors", "model_file"},
     "catalogue": {"errors", "download"},
     "schema": CONTRACTS,
     "dialects": CONTRACTS | {"schema"},
@@ -34,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "runner": CONTRACTS | {"logs", "schema", "dialects", "prompt", "engine", "engine.protocol"},
     "supervisor": CONTRACTS,
     "api": CONTRACTS | {"logs", "supervisor"},
-    "commands": CONTRACTS | {"logs", "supervisor", "api", "catalogue", "gguf"},
+    "commands": CONTRACTS | {"logs", "supervisor", "api", "catalogue", "model_file"},
     "__main__": {"commands"},
 }
 """Unit of the tree -> the units it may import, besides itself. Everything stands here: a new package needs
