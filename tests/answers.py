@@ -10,9 +10,11 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.form import span_form, written_calls
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS, Dialect
 from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text
+from server.turn import ToolCall
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -142,3 +144,12 @@ ATOMS = (
     "STO",
 )
 TEXTS = st.lists(st.sampled_from(ATOMS), max_size=24).map("".join)
+
+
+def texts_of(row: Dialect) -> st.SearchStrategy[str]:
+    """Texts made of the pieces that matter to one dialect: its markers, parts of them, whole calls."""
+    calls = [ToolCall("", name, '{"a": [1]}') for name in ("add", "add_all", "nope")]
+    own = {part for marker in row.marker_texts for part in (marker, marker[:-1], marker[:3])}
+    whole = {written_calls(row, calls[:1]), written_calls(row, calls[:2]), written_calls(row, calls[2:])}
+    atoms = sorted(own | whole | {'"id"', '"a1"', "]" + span_form(row).closing})
+    return st.lists(st.sampled_from(atoms) | st.sampled_from(ATOMS), max_size=20).map("".join)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from server.dialects.detect import bind, detect, generic, reads
-from server.dialects.table import GENERIC, HERMES, written_calls
+from server.dialects.form import written_calls
+from server.dialects.table import GENERIC, HERMES
 from server.turn import ToolCall
 
 TEMPLATES = Path("vendor/llama.cpp/models/templates")

@@ -6,26 +6,32 @@ import re
 from pathlib import Path
 
 import pytest
-from answers import TEXTS, Case, cut_at, fed, folded, golden_files, read_case
+from answers import Case, cut_at, fed, folded, golden_files, read_case, texts_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from server.dialects.constrain import ReasoningState
-from server.dialects.table import GENERIC, HERMES
+from server.dialects.table import DIALECTS, HERMES, Dialect
 from server.events import Text, TokenLogprob
 
 PLACES = st.lists(st.integers(0, 500), max_size=12)
-CASES = st.builds(
-    Case,
-    dialect=st.sampled_from([HERMES, GENERIC]),
-    raw=TEXTS,
-    expected=st.just([]),
-    names=st.sampled_from([(), ("add",), ("add", "add_all")]),
-    bare=st.booleans(),
-    trusted=st.just(False),
-    reasoning=st.sampled_from(list(ReasoningState)),
-    stop=st.sampled_from([(), ("STOP",), ("STOP", "word", "é")]),
-)
+
+
+def cases(row: Dialect) -> st.SearchStrategy[Case]:
+    return st.builds(
+        Case,
+        dialect=st.just(row),
+        raw=texts_of(row),
+        expected=st.just([]),
+        names=st.sampled_from([(), ("add",), ("add", "add_all")]),
+        bare=st.just(False) if not row.bare else st.booleans(),
+        trusted=st.just(False),
+        reasoning=st.sampled_from(list(ReasoningState)),
+        stop=st.sampled_from([(), ("STOP",), ("STOP", "word", "é")]),
+    )
+
+
+CASES = st.sampled_from(DIALECTS).flatmap(cases)
 
 
 @pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -69,7 +75,11 @@ def test_chunks_make_no_difference(case: Case, places: list[int]) -> None:
     assert folded(fed(case.parser(), [bytes([each]) for each in data])) == whole
 
 
-_MARKUP = r"""(?:\s|</?tool_call>|</?think>|```json|```|[{}:,]|"name"|"arguments"|"add"|"add_all")*"""
+def markup(row: Dialect) -> str:
+    """A pattern of what may stand between texts, thoughts and arguments."""
+    markers = "|".join(map(re.escape, row.marker_texts))
+    ids = '|"id"|"[a-zA-Z0-9]+"' if "id" in row.span else ""
+    return rf"""(?:\s|{markers}|```json|```|[{{}}:,\[\]]|"name"|"arguments"|"add"|"add_all"{ids})*"""
 
 
 @given(CASES)
@@ -77,7 +87,8 @@ def test_every_character_lands_in_one_place(case: Case) -> None:
     """What is neither text, thought nor arguments is markup, and the order is kept."""
     events = fed(case.parser(), [case.raw.encode()])
     texts = [getattr(event, "text", "") for event in events]
-    pattern = _MARKUP + _MARKUP.join(map(re.escape, texts)) + _MARKUP
+    between = markup(case.dialect)
+    pattern = between + between.join(map(re.escape, texts)) + between
     raw = case.raw
     stops = [raw.find(stop) for stop in case.stop if stop in raw]
     if not stops:

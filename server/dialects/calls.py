@@ -1,5 +1,5 @@
 """Turns the terminals of a span into the events of its calls. Terminal names are the contract with the
-grammar files: NAME, ARGUMENTS_KEY, LBRACE .. RBRACE, LSQB .. RSQB, CALL_CLOSE."""
+grammar files: NAME, LBRACE .. RBRACE, LSQB .. RSQB, CALL_CLOSE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class _Part(enum.Enum):
     BETWEEN = "between"
     NAME = "name"
     NAMED = "named"
-    KEY = "key"  # behind the arguments' key: the next brace opens them
     ARGUMENTS = "arguments"
     ARGUED = "argued"
 
@@ -52,9 +51,7 @@ class CallReader:
             self._name += text
         elif self._part is _Part.NAME:
             yield self._start()
-        elif terminal == "ARGUMENTS_KEY":
-            self._part = _Part.KEY
-        elif self._part is _Part.KEY and terminal == "LBRACE":
+        elif self._part is _Part.NAMED and terminal == "LBRACE":
             self._part = _Part.ARGUMENTS
             yield CallArguments(self.completed, text)
             self._count(terminal)

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lark.grammar import NonTerminal
-from lark.grammar import Terminal as TerminalSymbol
-
-from server.dialects.grammar import Grammar, Rule, grammar_of, lark_string
+from server.dialects.form import Gap, Item, Literal, Marker, Slot, span_form
+from server.dialects.grammar import Grammar, grammar_of, lark_string
 from server.dialects.table import Dialect
 from server.turn import Json
 
 MAX_CALLS = 32
 _SPACE = "[ \\t\\n\\r]"
-_GAP = "gap_"
 _BARE_GAP = _SPACE + "{0,24}"
 
 
@@ -81,6 +78,7 @@ class _Composer:
         self._form = form
         self._dialect = bound.dialect
         self._grammar: Grammar = grammar_of(bound.dialect)
+        self._span = span_form(bound.dialect)
         self._lines: list[str] = []
         self._bare = form.bare and bool(form.tools) and form.response is None and not form.must_call
 
@@ -170,28 +168,29 @@ class _Composer:
     # Calls.
 
     def _add_calls(self) -> None:
-        dialect, form = self._dialect, self._form
+        dialect, form, span = self._dialect, self._form, self._span
         more = MAX_CALLS - 1 if form.parallel and dialect.parallel else 0
-        between = f"{lark_string(dialect.separator)} " if dialect.separator else ""
-        again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
-        self._lines.append(f"calls: span{again}")
-        self._lines.append(f"span: {self._span_rest()}")
+        before, after = self._joined(span.before[1:]), self._joined(span.after)  # the opener stands outside
+        if span.several:
+            further = f" ({self._joined(span.between)} call){{0,{more}}}" if more else ""
+            self._lines.append(f"calls: {before} call{further} {after}")
+        else:
+            between = f"{lark_string(dialect.separator)} " if dialect.separator else ""
+            again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
+            self._lines.append(f"calls: span{again}")
+            self._lines.append(f"span: {before} call {after}")
         names = [f"call_{number}" for number in range(len(form.tools))]
         self._lines.append(f"call: {' | '.join(names)}")
         for number, tool in enumerate(form.tools):
             slots: _Slots = {
-                "name": _literal(json.dumps(tool.name)),
-                "arguments": [_Reference(f"arguments_{number}")],
+                "name": Literal(json.dumps(tool.name)),
+                "arguments": f"arguments_{number}",
+                "id": _ID,
             }
-            self._lines.append(f"call_{number}: {_joined(self._walk('call', slots, dialect.gaps))}")
+            self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
             self._lines.append(f"arguments_{number}: %json {tool.schema}")
         if self._bare:
             self._add_bare(more)
-
-    def _span_rest(self) -> str:
-        """The rule ``span`` after its first symbol, the opening marker."""
-        items = self._walk("span", {"call": [_Reference("call")]}, self._dialect.gaps)
-        return _joined(items[1:])
 
     def _add_bare(self, more: int) -> None:
         """Calls without markers: alone, or in a code fence. Up to the name they are one terminal a
@@ -208,89 +207,53 @@ class _Composer:
             further.append(f"FURTHER_{number} bare_rest_{number}")
         self._lines.append(f"further: {' | '.join(further)}")
         again = f" further{{0,{more}}}" if more else ""
-        fence = lark_string(self._terminal_text("FENCE_END"))
+        fence = lark_string(self._grammar.terminals["FENCE_END"].text or "")
         self._lines.append(
             f"bare: ({' | '.join(alone)}){again} | ({' | '.join(fenced)}){again} /{_SPACE}{{0,2}}/ {fence}"
         )
 
     def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
         """A bare call cut behind its name: a pattern, and the rest as rule text."""
-        slots: _Slots = {"name": _literal(f'"{name}"'), "arguments": [_Reference(arguments)]}
-        items = self._walk("call", slots, None)
-        cut = next(place for place, item in enumerate(items) if item == slots["name"][0]) + 1
-        before = "".join(f"{_SPACE}*" if item is _ANY_GAP else _pattern(item.text) for item in items[:cut])
-        return before, _joined(items[cut:])
+        items = self._span.call
+        cut = items.index(Slot("name")) + 1
+        texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
+        before = "".join(
+            f"{_SPACE}*" if isinstance(item, Gap) else _pattern(text)
+            for item, text in zip(items, texts, strict=False)
+        )
+        return before, self._joined(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
 
-    def _terminal_text(self, name: str) -> str:
-        text = self._grammar.terminals[name].text
-        assert text is not None, f"{name} is a class in {self._dialect.grammar}"
-        return text
-
-    # Rule trees of the grammar file to items.
-
-    def _walk(self, rule: str, slots: _Slots, gaps: Mapping[str, str] | None) -> list[_Item]:
-        """The symbols of a rule, slots filled, gaps put in (None: any whitespace), the rest inlined."""
-        if rule in slots:
-            return slots[rule]
-        if rule.startswith(_GAP):
-            return [_ANY_GAP] if gaps is None else _literal(gaps.get(rule, ""))
-        items: list[_Item] = []
-        for symbol in _symbols(self._grammar.rules[rule]):
-            if isinstance(symbol, TerminalSymbol):
-                items.append(self._terminal_item(symbol.name))
-            else:
-                items += self._walk(symbol.name, slots, gaps)
-        return items
-
-    def _terminal_item(self, name: str) -> _Item:
-        if name in self._dialect.markers:
-            return _Reference(self._marker(self._dialect.markers[name]))
-        return _Literal(self._terminal_text(name))
-
-
-@dataclass(frozen=True, slots=True)
-class _Literal:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    text: str
-
-
-_Item = _Literal | _Reference
-_Slots = Mapping[str, list[_Item]]
-_ANY_GAP = _Reference(f"/{_BARE_GAP}/")
-_FENCE = f"(```(json)?{_SPACE}*)"
-
-
-def _literal(text: str) -> list[_Item]:
-    return [_Literal(text)] if text else []
-
-
-def _symbols(rule: Rule) -> list[TerminalSymbol | NonTerminal]:
-    """The symbols of a rule that is one plain sequence, as the rules of spans and calls are."""
-    (expansion,) = rule.children
-    symbols = [value.children[0] for value in expansion.children]
-    return [each for each in symbols if isinstance(each, TerminalSymbol | NonTerminal)]
-
-
-def _joined(items: list[_Item]) -> str:
-    """Items as rule text; neighbouring literals become one, so that they are forced in one go."""
-    parts: list[str] = []
-    run = ""
-    for item in items:
-        if isinstance(item, _Literal):
-            run += item.text
-            continue
-        if run:
-            parts.append(lark_string(run))
+    def _joined(self, items: Sequence[Item], slots: _Slots | None = None, gap: str | None = None) -> str:
+        """Items as rule text; neighbouring literals become one, so that they are forced in one go. A slot
+        is text or a reference. ``gap`` stands for every gap, where not each has its own text."""
+        parts: list[str] = []
+        run = ""
+        for item in items:
+            filled = (slots or {})[item.name] if isinstance(item, Slot) else item
+            match filled:
+                case Literal(text):
+                    run += text
+                    continue
+                case Gap(text) if gap is None:
+                    run += text
+                    continue
+                case Gap():
+                    symbol = str(gap)
+                case Marker(text):
+                    symbol = self._marker(text)
+                case _:
+                    symbol = str(filled)
+            parts += [lark_string(run)] if run else []
             run = ""
-        parts.append(item.text)
-    if run:
-        parts.append(lark_string(run))
-    return " ".join(parts)
+            parts.append(symbol)
+        parts += [lark_string(run)] if run else []
+        return " ".join(parts)
 
+
+_Slots = Mapping[str, Literal | str]
+_FENCE = f"(```(json)?{_SPACE}*)"
+_ID = '/"[a-zA-Z0-9]{9}"/'
+"""Nine letters and digits: what every template that shows ids takes."""
 
 _PATTERN_SPECIAL = frozenset("\\.+*?()|[]{}^$/#&-~<>\"'`= ")
 

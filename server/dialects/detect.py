@@ -7,7 +7,10 @@ import json
 from collections.abc import Callable
 
 from server.dialects.constrain import BoundDialect
+from server.dialects.form import span_form
+from server.dialects.grammar import grammar_of
 from server.dialects.parse import TurnParser
+from server.dialects.span import NotASpan, SpanParser
 from server.dialects.table import DIALECTS, GENERIC, Dialect
 from server.events import CallArguments, CallEnd, CallStart, Event
 from server.turn import ToolCall
@@ -15,7 +18,7 @@ from server.turn import ToolCall
 
 def detect(template: str | None) -> Dialect:
     """The first row all of whose cues occur in the template; ``GENERIC`` if it doesn't know tools."""
-    source = template or ""
+    source = _without_comments(template or "")
     if "tools" not in source:
         return generic(template)
     return _narrowed(next(each for each in DIALECTS if all(cue in source for cue in each.cues)), source)
@@ -26,11 +29,69 @@ def generic(template: str | None) -> Dialect:
     return _narrowed(GENERIC, template or "")
 
 
+def _without_comments(source: str) -> str:
+    before, *parts = source.split("{#")
+    return before + "".join(part.partition("#}")[2] for part in parts)
+
+
 def _narrowed(row: Dialect, source: str) -> Dialect:
     """The row for one template: reasoning only if the template knows its opening marker."""
     if row.reasoning and row.reasoning[0] not in source:
         return dataclasses.replace(row, reasoning=None)
     return row
+
+
+def measured(dialect: Dialect, one: str, two: str) -> Dialect | None:
+    """The row with the whitespace of a template: ``one`` and ``two`` are what it writes for as many calls
+    (``two`` is empty where it can't). None if the first is no call of the dialect. A template that does not
+    write two calls one after another knows no parallel calls."""
+    spans = _spans(dialect, one)
+    if len(spans) != 1:
+        return None
+    further = _spans(dialect, two)
+    gaps = dict(dialect.gaps) | _gaps(dialect, one[slice(*spans[0])])
+    if span_form(dialect).several:
+        parallel = len(further) == 1
+        gaps |= _gaps(dialect, two[slice(*further[0])]) if parallel else {}
+        return dataclasses.replace(dialect, gaps=gaps, parallel=dialect.parallel and parallel)
+    between = two[further[0][1] : further[1][0]] if len(further) == 2 else "no"
+    parallel = not between.strip()
+    separator = between if parallel else dialect.separator
+    return dataclasses.replace(
+        dialect, gaps=gaps, separator=separator, parallel=dialect.parallel and parallel
+    )
+
+
+def _spans(dialect: Dialect, text: str) -> list[tuple[int, int]]:
+    """Where the complete spans in a text begin and end."""
+    found: list[tuple[int, int]] = []
+    at = text.find(dialect.opener)
+    while at >= 0:
+        end = _end_of_span(dialect, text, at)
+        if end:
+            found.append((at, end))
+        at = text.find(dialect.opener, end or at + 1)
+    return found
+
+
+def _end_of_span(dialect: Dialect, text: str, start: int) -> int:
+    """Where the span that begins at ``start`` ends; 0 if there is none."""
+    parser = SpanParser(grammar_of(dialect), dialect.span)
+    try:
+        for _ in parser.feed(text[start:]):
+            pass
+    except NotASpan:
+        return 0
+    return len(text) - len(parser.pending) if parser.complete else 0
+
+
+def _gaps(dialect: Dialect, span: str) -> dict[str, str]:
+    """The whitespace of a span, by the names of its rules."""
+    tree = grammar_of(dialect).lark.parse(span, start=dialect.span)
+    return {
+        str(each.data): "".join(map(str, each.children))
+        for each in tree.find_pred(lambda each: str(each.data).startswith("gap_"))
+    }
 
 
 def bind(dialect: Dialect, single_token: Callable[[str], int | None]) -> BoundDialect:

@@ -19,6 +19,8 @@ from lark.load_grammar import load_grammar
 from server.dialects.table import Dialect
 
 Rule = Tree[Any]
+BARE = "bare"
+"""The rule of calls without markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Grammar:
-    """A grammar file with one dialect's markers: ``lark`` parses (LALR, start symbols ``span`` and
-    ``bare``), ``rules`` are the trees as written, ``terminals`` by name. The last two fields are what
-    span parsers have found out about the parser's states, for the next one."""
+    """A grammar file with one dialect's texts: ``lark`` parses (LALR), ``rules`` are the trees as written,
+    ``terminals`` by name. The last two fields are what span parsers have found out about the parser's
+    states, for the next one."""
 
     text: str
     lark: Lark
@@ -49,27 +51,28 @@ class Grammar:
 
 
 def grammar_of(dialect: Dialect) -> Grammar:
-    """The dialect's grammar, built once."""
-    return _loaded(dialect.grammar, tuple(sorted(dialect.markers.items())))
+    """The dialect's grammar, built once. Start symbols are its span rule and, where it has them, ``BARE``."""
+    texts = tuple(sorted((*dialect.markers.items(), *dialect.keys.items())))
+    return _loaded(dialect.grammar, dialect.span, dialect.bare, texts)
 
 
-@lru_cache(maxsize=64)
-def _loaded(file: str, markers: tuple[tuple[str, str], ...]) -> Grammar:
+@lru_cache(maxsize=128)
+def _loaded(file: str, span: str, bare: bool, texts: tuple[tuple[str, str], ...]) -> Grammar:
     source = resources.files("grammars").joinpath(f"{file}.lark").read_text(encoding="utf-8")
-    text = _with_markers(source, dict(markers))
+    text = _with_texts(source, dict(texts))
     tree, _ = load_grammar(text, file, [], global_keep_all_tokens=False)
     rules = {str(name): expansions for name, _, expansions, _ in tree.rule_defs}
-    start = [name for name in ("span", "bare") if name in rules]
-    lark = Lark(text, parser="lalr", start=start, lexer="contextual")
+    lark = Lark(text, parser="lalr", start=[span, BARE] if bare else [span], lexer="contextual")
     terminals = {each.name: _terminal(each.name, each.pattern) for each in lark.terminals}
     return Grammar(text, lark, rules, terminals)
 
 
-def _with_markers(source: str, markers: Mapping[str, str]) -> str:
+def _with_texts(source: str, texts: Mapping[str, str]) -> str:
+    """The file with the dialect's own texts for its terminals."""
     lines = []
     for line in source.splitlines():
         name, colon, _ = line.partition(":")
-        lines.append(f"{name}: {lark_string(markers[name])}" if colon and name in markers else line)
+        lines.append(f"{name}: {lark_string(texts[name])}" if colon and name in texts else line)
     return "\n".join(lines) + "\n"
 
 

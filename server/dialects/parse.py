@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterable
 
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
-from server.dialects.grammar import grammar_of
+from server.dialects.form import span_form
+from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
 from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob
 
 _LONGEST_START = 4096
+FENCE = "```"
 
 
 class _State(enum.Enum):
@@ -58,6 +60,8 @@ class TurnParser:
         self._names = frozenset(names)
         self._tokens = {token: text for text, token in bound.tokens.items()}
         self._opener = bound.dialect.opener
+        self._span_rule = bound.dialect.span
+        self._closings = (span_form(bound.dialect).closing, FENCE)
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
         self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
@@ -168,7 +172,7 @@ class TurnParser:
             if self._think_open.startswith(begun):
                 return ""
         if self._bare and begun[:1] in ("{", "`"):
-            self._span = SpanParser(self._grammar, "bare")
+            self._span = SpanParser(self._grammar, BARE)
             self._raw = []
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
@@ -237,7 +241,7 @@ class TurnParser:
 
     def _open_span(self, events: list[Event]) -> None:
         self._enter(_State.SPAN, "")
-        self._span = SpanParser(self._grammar, "span")
+        self._span = SpanParser(self._grammar, self._span_rule)
         self._raw = [self._opener]
         self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
 
@@ -300,9 +304,8 @@ class TurnParser:
         """Whether only the close of a span, or a part of it, is missing after a complete call."""
         if not (self._reader.between and self._reader.completed):
             return False
-        text = "".join(self._raw).strip(SPACE)
-        closers = [each.text or "" for each in self._grammar.terminals.values() if each.name in _CLOSERS]
-        return any(closer.startswith(text) for closer in closers)
+        text = "".join("".join(self._raw).split())
+        return any(closing.startswith(text) for closing in self._closings)
 
     # Small things.
 
@@ -338,9 +341,6 @@ class TurnParser:
         self._logprobs.clear()
         if text:
             events.append(Reasoning(text))
-
-
-_CLOSERS = ("CLOSE", "FENCE_END")
 
 
 def _joined(events: list[Event]) -> list[Event]:

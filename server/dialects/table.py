@@ -7,20 +7,20 @@ that must all occur in a chat template for the row to be taken; rows are tried i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from server.turn import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How a model writes calls and reasoning.
 
-    ``markers`` take the place of the grammar file's terminals of the same name; a gap that is not named
-    in ``gaps`` is empty. ``separator`` stands between two spans. ``reasoning`` is the pair of markers
+    ``span`` names the rule of the grammar file that a span is. ``markers`` take the place of the file's
+    terminals of the same name: a token where the vocabulary has one, and hidden in what clients send.
+    ``keys`` do too, and are only text. A gap that is not named in ``gaps`` is empty; those of a template are
+    measured when it is loaded. ``separator`` stands between two spans. ``reasoning`` is the pair of markers
     around a thought and ``after_reasoning`` what the model writes between a thought and a call.
     ``tools_in_template`` is False where the template knows no tools and the system text has to describe
     them. ``bare`` says that such a model may forget the markers around a call.
@@ -30,6 +30,8 @@ class Dialect:
     grammar: str
     cues: tuple[str, ...]
     markers: Mapping[str, str]
+    span: str = "span"
+    keys: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     separator: str = ""
     reasoning: tuple[str, str] | None = None
@@ -49,53 +51,115 @@ class Dialect:
         return (*self.markers.values(), *(self.reasoning or ()))
 
 
+_THINK = ("<think>", "</think>")
+_JSON_GAPS = MappingProxyType(
+    {
+        "gap_name": " ",
+        "gap_arguments_key": " ",
+        "gap_arguments": " ",
+        "gap_id_key": " ",
+        "gap_id": " ",
+        "gap_item": " ",
+    }
+)
+"""Whitespace as Python's ``json`` writes it."""
+
+_LINED_GAPS = MappingProxyType({**_JSON_GAPS, "gap_open": "\n", "gap_close": "\n", "gap_line": "\n"})
+
+
+def _between(opener: str, closer: str = "") -> Mapping[str, str]:
+    return MappingProxyType({"OPEN": opener} | ({"CLOSE": closer} if closer else {}))
+
+
 HERMES = Dialect(
     name="hermes",
     grammar="json_object",
     cues=("<tool_call>",),
-    markers=MappingProxyType({"OPEN": "<tool_call>", "CLOSE": "</tool_call>"}),
-    gaps=MappingProxyType(
-        {
-            "gap_open": "\n",
-            "gap_name": " ",
-            "gap_arguments_key": " ",
-            "gap_arguments": " ",
-            "gap_close": "\n",
-        }
-    ),
+    markers=_between("<tool_call>", "</tool_call>"),
+    gaps=_LINED_GAPS,
     separator="\n",
-    reasoning=("<think>", "</think>"),
+    reasoning=_THINK,
     after_reasoning="\n\n",
     bare=True,
 )
 
-GENERIC = Dialect(
-    name="generic",
-    grammar="json_object",
-    cues=(),
-    markers=HERMES.markers,
-    gaps=HERMES.gaps,
-    separator=HERMES.separator,
-    reasoning=HERMES.reasoning,
-    after_reasoning=HERMES.after_reasoning,
-    tools_in_template=False,
-    bare=True,
-)
+GENERIC = dataclasses.replace(HERMES, name="generic", cues=(), tools_in_template=False)
 
-DIALECTS: tuple[Dialect, ...] = (HERMES, GENERIC)
+DIALECTS: tuple[Dialect, ...] = (
+    Dialect(
+        name="apertus",
+        grammar="json_object",
+        cues=("<|tools_prefix|>",),
+        markers=_between("<|tools_prefix|>", "<|tools_suffix|>"),
+        span="keyed_list",
+        gaps=_JSON_GAPS,
+        reasoning=("<|inner_prefix|>", "<|inner_suffix|>"),
+    ),
+    Dialect(
+        name="apriel",
+        grammar="json_object",
+        cues=("<tool_calls>[",),
+        markers=_between("<tool_calls>", "</tool_calls>"),
+        span="list",
+        gaps=_JSON_GAPS,
+        reasoning=("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    ),
+    Dialect(
+        name="minimax-m1",
+        grammar="json_object",
+        cues=("<tool_calls>", "<beginning_of_sentence>"),
+        markers=_between("<tool_calls>", "</tool_calls>"),
+        span="lines",
+        gaps=_LINED_GAPS,
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="nemotron-v2",
+        grammar="json_object",
+        cues=("<TOOLCALL>",),
+        markers=_between("<TOOLCALL>", "</TOOLCALL>"),
+        span="list",
+        gaps=_JSON_GAPS,
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="gigachat3.1",
+        grammar="json_object",
+        cues=("<|role_sep|>", "<|function_call|>"),
+        markers=_between("<|function_call|>"),
+        span="open_span",
+        gaps=_JSON_GAPS,
+        parallel=False,
+    ),
+    Dialect(
+        name="functools",
+        grammar="json_object",
+        cues=("functools[",),
+        markers=_between(" functools"),
+        span="open_list",
+        gaps=_JSON_GAPS,
+    ),
+    Dialect(
+        name="granite-3",
+        grammar="json_object",
+        cues=("<|tool_call|>", "available_tools"),
+        markers=_between("<|tool_call|>"),
+        span="open_list",
+        gaps=_JSON_GAPS,
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="mistral-v3",
+        grammar="json_object",
+        cues=("[TOOL_CALLS]",),
+        markers=_between("[TOOL_CALLS]"),
+        span="open_id_list",
+        gaps=_JSON_GAPS,
+    ),
+    HERMES,
+    GENERIC,
+)
 """In order of detection; the last one takes what no other does."""
 
 ALL_MARKERS: tuple[str, ...] = tuple(sorted({text for row in DIALECTS for text in row.marker_texts}))
 """Every marker of every row: what a vocabulary must know as tokens where it has them."""
-
-
-def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
-    """The calls as a model of this dialect writes them, for a history that the template can't render.
-    Each ``arguments`` must be JSON text."""
-    return dialect.separator.join(_written_call(dialect, call) for call in calls)
-
-
-def _written_call(dialect: Dialect, call: ToolCall) -> str:
-    gap = {name: dialect.gaps.get(name, "") for name in ("gap_open", "gap_close")}
-    body = f'{{"name": {json.dumps(call.name, ensure_ascii=False)}, "arguments": {call.arguments}}}'
-    return f"{dialect.opener}{gap['gap_open']}{body}{gap['gap_close']}{dialect.markers['CLOSE']}"

@@ -52,6 +52,7 @@ Call as <tool_call>
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}
 {%- for call in message.tool_calls or [] %}
+{{ '' }}
 <tool_call>
 {"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
 </tool_call>

@@ -180,16 +180,19 @@ def _results(asked: _Probe, needs: Needs) -> Needs:
 
 
 def _text_beside(asked: _Probe, needs: Needs) -> Needs:
-    """Whether text and a call of one message are both shown, with the result; the text may be missing if
-    there is no other way."""
+    """Whether text and a call of one message are both shown, with the result and what follows; the text may
+    be missing if there is no other way."""
     messages = [
         _user(),
         Message("assistant", _ANSWER, tool_calls=(_call("call-1"),)),
         Message("tool", _RESULT, tool_call_id="call-1"),
+        Message("assistant", _FURTHER),
+        _user(_SECOND),
     ]
     written = needs.but(write_beside_text=True)
-    everything = asked.first([_ANSWER, _TOOL, _VALUE, _RESULT], messages, needs, written)
-    return everything or asked.first([_TOOL, _VALUE, _RESULT], messages, needs, written) or needs
+    rest = [_TOOL, _VALUE, _RESULT, _FURTHER, _SECOND]
+    everything = asked.first([_ANSWER, *rest], messages, needs, written)
+    return everything or asked.first(rest, messages, needs, written) or needs
 
 
 def _many_calls(asked: _Probe, needs: Needs) -> Needs:

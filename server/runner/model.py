@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.dialects.constrain import BoundDialect
-from server.dialects.detect import bind, detect, generic, reads
+from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.table import ALL_MARKERS, Dialect
 from server.engine.protocol import Engine
 from server.engine.scripted import ScriptedEngine, load_script
@@ -53,10 +53,12 @@ def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
     dialect = detect(template)
     prompter = Prompter(template, dialect, engine.vocabulary)
     warnings = list(prompter.warnings)
-    if not _probe(prompter, dialect):
+    found = _measured(prompter, dialect)
+    if found is None:
         warnings.append(f"the template's own calls don't read as {dialect.name}: using the generic dialect")
-        dialect = generic(template)
-        prompter = Prompter(template, dialect, engine.vocabulary)
+        found = generic(template)
+    dialect = found
+    prompter = Prompter(template, dialect, engine.vocabulary)
     context, own = engine.model.context, engine.model.context_train
     if context > own:
         warnings.append(f"the context has {context} tokens, the model was made for {own}")
@@ -64,14 +66,20 @@ def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
     return LoadedModel(engine, bound, prompter, _facts(engine, dialect, settings, tuple(warnings)))
 
 
-def _probe(prompter: Prompter, dialect: Dialect, count: int = 1) -> bool:
-    """Whether the dialect reads back what the template writes for ``count`` calls."""
-    calls = tuple(ToolCall("", "probe_tool", f'{{"probe_key": "value {number}"}}') for number in range(count))
+def _measured(prompter: Prompter, dialect: Dialect) -> Dialect | None:
+    """The dialect with the template's own whitespace; None where the dialect does not read back what the
+    template writes for a call."""
     try:
-        return reads(dialect, prompter.rendered_calls(count), calls)
+        one = prompter.rendered_calls(1)
     except TemplateFailed as error:
         _log.warning("the template refuses a probe call: %s", error)
-        return False
+        return None
+    try:
+        two = prompter.rendered_calls(2)
+    except TemplateFailed:
+        two = ""
+    probe = ToolCall("", "probe_tool", '{"probe_key": "value 0"}')
+    return measured(dialect, one, two) if reads(dialect, one, (probe,)) else None
 
 
 def _facts(engine: Engine, dialect: Dialect, settings: Settings, warnings: tuple[str, ...]) -> ModelFacts:

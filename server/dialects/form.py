@@ -1,0 +1,157 @@
+"""What a span of a dialect consists of, read off the rules of its grammar file.
+
+The constraint, the writer of histories and the parser's idea of what closes a span all come from this one
+reading, so they agree with the file and with each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lark.grammar import NonTerminal
+from lark.grammar import Terminal as TerminalSymbol
+
+from server.dialects.grammar import Grammar, Rule, grammar_of
+from server.dialects.table import Dialect
+from server.turn import ToolCall
+
+_GAP = "gap_"
+_CALL = "call"
+_CALLS = "calls"
+_SLOTS = frozenset({"name", "arguments", "id"})
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Text that is always the same."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A marker of the dialect: a token where the vocabulary has one, else text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Whitespace: this text when the dialect is written, any when it is read."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What differs from call to call: ``name``, ``arguments`` or ``id``."""
+
+    name: str
+
+
+Item = Literal | Marker | Gap | Slot
+
+
+@dataclass(frozen=True, slots=True)
+class SpanForm:
+    """The items before, of, between and after the calls of a span. ``several``: it may hold many calls."""
+
+    before: tuple[Item, ...]
+    call: tuple[Item, ...]
+    between: tuple[Item, ...]
+    after: tuple[Item, ...]
+    several: bool
+
+    @property
+    def closing(self) -> str:
+        """The text that closes a span, without whitespace."""
+        return "".join(item.text for item in self.after if isinstance(item, Literal | Marker))
+
+
+def span_form(dialect: Dialect) -> SpanForm:
+    return _Reader(dialect).form()
+
+
+def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
+    """The calls as a model of this dialect writes them, for a history that the template can't render.
+    Each ``arguments`` must be JSON text."""
+    form = span_form(dialect)
+    bodies = [
+        _text(form.call, {"name": json.dumps(call.name, ensure_ascii=False), "arguments": call.arguments})
+        for call in calls
+    ]
+    before, between, after = (_text(items, {}) for items in (form.before, form.between, form.after))
+    if form.several:
+        return before + between.join(bodies) + after
+    return dialect.separator.join(before + body + after for body in bodies)
+
+
+def _text(items: Sequence[Item], slots: Mapping[str, str]) -> str:
+    filled = {"id": WRITTEN_ID, **slots}
+    return "".join(filled[item.name] if isinstance(item, Slot) else item.text for item in items)
+
+
+WRITTEN_ID = '"000000000"'
+"""The id of a call that has none of its own."""
+
+
+class _Reader:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._grammar: Grammar = grammar_of(dialect)
+
+    def form(self) -> SpanForm:
+        symbols = self._sequence(self._grammar.rules[self._dialect.span])
+        place = next(at for at, each in enumerate(symbols) if each.name.endswith((_CALL, _CALLS)))
+        call, between = symbols[place].name, None
+        if call.endswith(_CALLS):
+            first, more = self._alternatives(self._grammar.rules[call])
+            call, between = first[0].name, self._items(more[1:-1])
+        return SpanForm(
+            before=tuple(self._items(symbols[:place])),
+            call=tuple(self._rule(call)),
+            between=tuple(between or ()),
+            after=tuple(self._items(symbols[place + 1 :])),
+            several=between is not None,
+        )
+
+    def _rule(self, name: str) -> list[Item]:
+        return self._items(self._sequence(self._grammar.rules[name]))
+
+    def _items(self, symbols: Sequence[TerminalSymbol | NonTerminal]) -> list[Item]:
+        """Symbols as items: slots and gaps by their names, terminals as text, other rules inlined."""
+        items: list[Item] = []
+        for symbol in symbols:
+            if isinstance(symbol, TerminalSymbol):
+                items.append(self._terminal(symbol.name))
+            elif symbol.name in _SLOTS:
+                items.append(Slot(symbol.name))
+            elif symbol.name.startswith(_GAP):
+                items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
+            else:
+                items += self._rule(symbol.name)
+        return items
+
+    def _terminal(self, name: str) -> Item:
+        if name in self._dialect.markers:
+            return Marker(self._dialect.markers[name])
+        text = self._grammar.terminals[name].text
+        assert text is not None, f"{name} is a class in {self._dialect.grammar}"
+        return Literal(text)
+
+    def _sequence(self, rule: Rule) -> list[TerminalSymbol | NonTerminal]:
+        """The symbols of a rule that is one plain sequence."""
+        (symbols,) = self._alternatives(rule)
+        return symbols
+
+    def _alternatives(self, rule: Rule) -> list[list[TerminalSymbol | NonTerminal]]:
+        return [
+            [
+                each
+                for value in expansion.children
+                if isinstance(each := value.children[0], TerminalSymbol | NonTerminal)
+            ]
+            for expansion in rule.children
+        ]

@@ -1,0 +1,237 @@
+"""What must hold of every row of the table: the constraint has what the row writes and nothing near it, the
+parser reads whatever the constraint lets through, and the real templates are read by their own rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from answers import folded
+from languages import Language
+
+from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, ReasoningState, compose
+from server.dialects.detect import detect, measured, reads
+from server.dialects.form import span_form, written_calls
+from server.dialects.parse import TurnParser
+from server.dialects.table import DIALECTS, Dialect
+from server.engine.scripted import ByteVocabulary
+from server.errors import TemplateFailed
+from server.events import Event
+from server.prompt.prompt import Prompter
+from server.turn import ToolCall
+
+ROWS = pytest.mark.parametrize("row", DIALECTS, ids=lambda row: row.name)
+TOKENS = pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "text"])
+SPACED = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+
+
+def tool(name: str, **properties: object) -> CallableTool:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return CallableTool(name, json.dumps(schema | {"additionalProperties": False} | SPACED))
+
+
+TOOLS = (tool("add", a={"type": "integer"}), tool("get"), tool("get_all", kind={"enum": ["x", "y"]}))
+ADD, GET, GET_ALL = (
+    ToolCall("", "add", '{"a": 1}'),
+    ToolCall("", "get", "{}"),
+    ToolCall("", "get_all", '{"kind": "y"}'),
+)
+REQUIRED = AnswerForm(TOOLS, must_call=True)
+
+
+def bound_to(row: Dialect, tokens: bool) -> BoundDialect:
+    markers = sorted(set(row.marker_texts)) if tokens else []
+    return BoundDialect(row, {marker: 257 + place for place, marker in enumerate(markers)})
+
+
+def language(bound: BoundDialect, form: AnswerForm) -> Language:
+    return Language(compose(bound, form), tuple(bound.tokens))
+
+
+def parsed(bound: BoundDialect, form: AnswerForm, answers: Language, tokens: list[int]) -> list[Event]:
+    parser = TurnParser(
+        bound,
+        [each.name for each in form.tools],
+        reasoning=form.reasoning,
+        calls_only=form.must_call,
+        bare=form.bare and not form.must_call,
+        new_id=str,
+    )
+    return [event for each in tokens for event in parser.feed(each, answers.data(each))] + parser.flush()
+
+
+def lines(*calls: ToolCall) -> list[str]:
+    return [f"call {call.name} {call.arguments}" for call in calls]
+
+
+@ROWS
+@TOKENS
+@pytest.mark.parametrize("calls", [(ADD,), (GET,), (GET_ALL,), (ADD, GET), (GET_ALL, ADD, GET)])
+def test_what_a_row_writes_is_allowed_and_read(
+    row: Dialect, tokens: bool, calls: tuple[ToolCall, ...]
+) -> None:
+    bound = bound_to(row, tokens)
+    text = written_calls(row, calls)
+    for form in (REQUIRED, AnswerForm(TOOLS), AnswerForm(TOOLS, parallel=False)):
+        answers = language(bound, form)
+        assert answers.has(text) is (len(calls) == 1 or (row.parallel and form.parallel))
+        if answers.has(text):
+            assert folded(parsed(bound, form, answers, answers.ids(text))) == lines(*calls)
+
+
+@ROWS
+@TOKENS
+def test_near_misses_are_refused(row: Dialect, tokens: bool) -> None:
+    answers = language(bound_to(row, tokens), REQUIRED)
+    text = written_calls(row, (ADD,))
+    assert answers.has(text)
+    misses = {
+        "wrong type": text.replace("1", '"1"'),
+        "wrong key": text.replace('"a"', '"b"'),
+        "another tool": text.replace("add", "sub"),
+        "a longer name": text.replace("add", "add_all"),
+        "no opener": text.removeprefix(row.opener),
+        "text before": "x" + text,
+        "text after": text + "x",
+        "cut": text[:-1],
+        "nothing": "",
+    }
+    if closing := span_form(row).closing:
+        misses["no closing"] = text.replace(closing, "")
+    assert [name for name, miss in misses.items() if answers.has(miss)] == []
+
+
+@ROWS
+@TOKENS
+def test_text_may_come_before_a_call_and_not_after(row: Dialect, tokens: bool) -> None:
+    bound, form = bound_to(row, tokens), AnswerForm(TOOLS)
+    answers = language(bound, form)
+    text = written_calls(row, (ADD,))
+    said = f"I add.{'' if row.opener.startswith(' ') else ' '}{text}"
+    assert answers.has(said)
+    assert folded(parsed(bound, form, answers, answers.ids(said))) == ['text "I add."', *lines(ADD)]
+    assert not answers.has(said + " Done.")
+
+
+@ROWS
+@TOKENS
+def test_a_thought_may_come_before_a_call(row: Dialect, tokens: bool) -> None:
+    if row.reasoning is None:
+        pytest.skip("this row has no thoughts")
+    opener, closer = row.reasoning
+    call = written_calls(row, (ADD,))
+    for state, start in ((ReasoningState.POSSIBLE, opener), (ReasoningState.OPEN, "")):
+        bound, form = bound_to(row, tokens), AnswerForm(TOOLS, must_call=True, reasoning=state)
+        answers = language(bound, form)
+        text = f"{start}one and one{closer}{row.after_reasoning}{call}"
+        assert answers.has(text)
+        read = folded(parsed(bound, form, answers, answers.ids(text)))
+        assert read == ['reasoning "one and one"', *lines(ADD)]
+
+
+@ROWS
+@TOKENS
+@pytest.mark.parametrize("must_call", [True, False])
+def test_the_parser_reads_whatever_the_constraint_lets_through(
+    row: Dialect, tokens: bool, must_call: bool
+) -> None:
+    bound, form = bound_to(row, tokens), AnswerForm(TOOLS, must_call=must_call, bare=row.bare)
+    answers = language(bound, form)
+    hints = (written_calls(row, (ADD,)), written_calls(row, (GET_ALL, GET)), row.opener, *bound.tokens)
+    samples = list(answers.samples(12, 5, hints))
+    assert samples
+    for sample in samples:
+        read = folded(parsed(bound, form, answers, sample))
+        calls = [line.split(" ", 2)[1:] for line in read if line.startswith("call ")]
+        assert not any(line.startswith("cut") for line in read)
+        assert calls or not must_call
+        for name, arguments in calls:
+            declared = json.loads(next(each.schema for each in TOOLS if each.name == name))
+            assert set(json.loads(arguments)) == set(declared["properties"])
+
+
+# The real templates.
+
+TEMPLATES = Path("vendor/llama.cpp/models/templates")
+OWN = {
+    "Apertus-8B-Instruct": "apertus",
+    "Apriel-1.6-15b-Thinker-fixed": "apriel",
+    "Bielik-11B-v3.0-Instruct": "hermes",
+    "GigaChat3.1-10B-A1.8B": "gigachat3.1",
+    "MiMo-VL": "hermes",
+    "MiniMax-M1": "minimax-m1",
+    "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "hermes",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "hermes",
+    "Qwen-QwQ-32B": "hermes",
+    "Qwen-Qwen2.5-7B-Instruct": "hermes",
+    "Qwen-Qwen3-0.6B": "hermes",
+    "Reka-Edge": "hermes",
+    "fireworks-ai-llama-3-firefunction-v2": "functools",
+    "ibm-granite-granite-3.3-2B-Instruct": "granite-3",
+    "ibm-granite-granite-4.0": "hermes",
+    "ibm-granite-granite-4.1": "hermes",
+    "mistralai-Mistral-Nemo-Instruct-2407": "mistral-v3",
+    "unsloth-Apriel-1.5": "apriel",
+}
+"""Templates whose dialect is in the table. All others are served with the generic one."""
+
+
+def templates(sdist_dir: Path) -> dict[str, str]:
+    return {file.stem: file.read_text() for file in sorted((sdist_dir / TEMPLATES).glob("*.jinja"))}
+
+
+def calls_of(source: str, row: Dialect) -> tuple[str, str]:
+    """What a template writes for one call and for two."""
+    prompter = Prompter(source, row, ByteVocabulary())
+    written = []
+    for count in (1, 2):
+        try:
+            written.append(prompter.rendered_calls(count))
+        except TemplateFailed:
+            written.append("")
+    return written[0], written[1]
+
+
+def test_each_template_is_read_by_its_own_row_or_by_none(sdist_dir: Path) -> None:
+    found = {}
+    sources = templates(sdist_dir)
+    assert len(sources) == 70
+    for name, source in sources.items():
+        row = detect(source)
+        if row.name != "generic" and measured(row, *calls_of(source, row)) is not None:
+            found[name] = row.name
+    assert found == OWN
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_template_writes_is_what_the_measured_row_writes(sdist_dir: Path, name: str) -> None:
+    source = (sdist_dir / TEMPLATES / f"{name}.jinja").read_text()
+    row = detect(source)
+    rendered = calls_of(source, row)
+    found = measured(row, *rendered)
+    assert found is not None
+    calls = [ToolCall("", "probe_tool", f'{{"probe_key": "value {number}"}}') for number in range(2)]
+    for count in (1, 2) if found.parallel else (1,):
+        written = written_calls(found, calls[:count])
+        assert without_ids(written) in without_ids(rendered[count - 1])
+        assert reads(found, written, tuple(calls[:count]))
+
+
+def without_ids(text: str) -> str:
+    return text.replace('"000000000"', "ID").replace('"probe0000"', "ID").replace('"probe0001"', "ID")
+
+
+def test_the_separator_is_the_templates_own() -> None:
+    row = next(each for each in DIALECTS if each.name == "hermes")
+    one, two = (written_calls(row, (ADD, GET)[:count]) for count in (1, 2))
+    close = measured(row, one, two.replace("</tool_call>\n<", "</tool_call><"))
+    assert close is not None
+    assert (close.separator, close.parallel) == ("", True)
+    alone = measured(row, one, "")
+    assert alone is not None
+    assert not alone.parallel
+    tight = measured(row, one.replace("\n", ""), "")
+    assert tight is not None
+    assert written_calls(tight, (GET,)) == '<tool_call>{"name": "get", "arguments": {}}</tool_call>'
