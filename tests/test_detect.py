@@ -22,7 +22,9 @@ TEMPLATES = Path("vendor/llama.cpp/models/templates")
         ("Qwen-QwQ-32B", "hermes", True),
         ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", False),
         ("llama-cpp-rwkv-world", "generic", True),
-        ("mistralai-Mistral-Nemo-Instruct-2407", "generic", False),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "mistral-v3", False),
+        ("moonshotai-Kimi-K2", "kimi-k2", False),
+        ("meta-llama-Llama-3.1-8B-Instruct", "generic", False),
     ],
 )
 def test_real_templates(sdist_dir: Path, name: str, dialect: str, reasoning: bool) -> None:

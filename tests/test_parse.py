@@ -78,8 +78,13 @@ def test_chunks_make_no_difference(case: Case, places: list[int]) -> None:
 def markup(row: Dialect) -> str:
     """A pattern of what may stand between texts, thoughts and arguments."""
     markers = "|".join(map(re.escape, row.marker_texts))
-    ids = '|"id"|"[a-zA-Z0-9]+"' if "id" in row.span else ""
-    return rf"""(?:\s|{markers}|```json|```|[{{}}:,\[\]]|"name"|"arguments"|"add"|"add_all"{ids})*"""
+    ids = '|"id"|"[a-zA-Z0-9]+"' if row.span == "open_id_list" else ""
+    words = (
+        '|"name"|"arguments"|"add"|"add_all"'
+        if row.grammar == "json_object"
+        else "|functions[.]|function|add|add_all|(?<=:)[0-9a-zA-Z]+|(?<=CALL_ID\\])[0-9a-zA-Z]+|>"
+    )
+    return rf"(?:\s|{markers}|```json|```|[{{}}:,\[\]]{words}{ids})*"
 
 
 @given(CASES)

@@ -21,10 +21,14 @@ class _Part(enum.Enum):
 
 
 class CallReader:
-    """``feed`` lexemes. A name that is none of ``names`` raises ``NotASpan``."""
+    """``feed`` lexemes. A name that is none of ``names`` raises ``NotASpan``. A call ends with CALL_CLOSE, or
+    (``ends_with_arguments``) as soon as its arguments are complete."""
 
-    def __init__(self, names: frozenset[str], new_id: Callable[[int], str]) -> None:
+    def __init__(
+        self, names: frozenset[str], new_id: Callable[[int], str], *, ends_with_arguments: bool = False
+    ) -> None:
         self._names = names
+        self._ends_with_arguments = ends_with_arguments
         self._new_id = new_id
         self._part = _Part.BETWEEN
         self._name = ""
@@ -45,7 +49,10 @@ class CallReader:
         terminal, text = lexeme
         if self._part is _Part.ARGUMENTS:
             yield CallArguments(self.completed, text)
-            self._count(terminal)
+            if self._closes(terminal):
+                self._part = _Part.ARGUED
+                if self._ends_with_arguments:
+                    yield self._end()
         elif terminal == "NAME":
             self._part = _Part.NAME
             self._name += text
@@ -53,12 +60,10 @@ class CallReader:
             yield self._start()
         elif self._part is _Part.NAMED and terminal == "LBRACE":
             self._part = _Part.ARGUMENTS
+            self._depth = 1
             yield CallArguments(self.completed, text)
-            self._count(terminal)
         elif terminal == "CALL_CLOSE":
-            yield CallEnd(self.completed)
-            self.completed += 1
-            self.forget()
+            yield self._end()
 
     def cut(self, text: str) -> list[Event]:
         """What is left of a call whose turn has ended in the middle of a terminal."""
@@ -77,8 +82,14 @@ class CallReader:
         self._part = _Part.NAMED
         return CallStart(self.completed, self._new_id(self.completed), self._name)
 
-    def _count(self, terminal: str) -> None:
+    def _end(self) -> CallEnd:
+        ended = CallEnd(self.completed)
+        self.completed += 1
+        self.forget()
+        return ended
+
+    def _closes(self, terminal: str) -> bool:
+        """Counts brackets; whether this one closes the arguments."""
         self._depth += terminal in ("LBRACE", "LSQB")
         self._depth -= terminal in ("RBRACE", "RSQB")
-        if self._depth == 0:
-            self._part = _Part.ARGUED
+        return self._depth == 0

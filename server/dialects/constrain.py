@@ -182,11 +182,7 @@ class _Composer:
         names = [f"call_{number}" for number in range(len(form.tools))]
         self._lines.append(f"call: {' | '.join(names)}")
         for number, tool in enumerate(form.tools):
-            slots: _Slots = {
-                "name": Literal(json.dumps(tool.name)),
-                "arguments": f"arguments_{number}",
-                "id": _ID,
-            }
+            slots = {"name": tool.name, "arguments": f"arguments_{number}"}
             self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
             self._lines.append(f"arguments_{number}: %json {tool.schema}")
         if self._bare:
@@ -215,7 +211,7 @@ class _Composer:
     def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
         """A bare call cut behind its name: a pattern, and the rest as rule text."""
         items = self._span.call
-        cut = items.index(Slot("name")) + 1
+        cut = next(place for place, item in enumerate(items) if isinstance(item, Slot)) + 1
         texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
         before = "".join(
             f"{_SPACE}*" if isinstance(item, Gap) else _pattern(text)
@@ -223,37 +219,48 @@ class _Composer:
         )
         return before, self._joined(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
 
-    def _joined(self, items: Sequence[Item], slots: _Slots | None = None, gap: str | None = None) -> str:
-        """Items as rule text; neighbouring literals become one, so that they are forced in one go. A slot
-        is text or a reference. ``gap`` stands for every gap, where not each has its own text."""
+    def _joined(
+        self, items: Sequence[Item], slots: Mapping[str, str] | None = None, gap: str | None = None
+    ) -> str:
+        """Items as rule text; neighbouring literals become one, so that they are forced in one go. ``slots``
+        has the name of a tool and the rule of its arguments. ``gap`` stands for every gap, where not each
+        has its own text."""
         parts: list[str] = []
         run = ""
         for item in items:
-            filled = (slots or {})[item.name] if isinstance(item, Slot) else item
-            match filled:
-                case Literal(text):
-                    run += text
-                    continue
-                case Gap(text) if gap is None:
-                    run += text
-                    continue
-                case Gap():
-                    symbol = str(gap)
-                case Marker(text):
-                    symbol = self._marker(text)
-                case _:
-                    symbol = str(filled)
-            parts += [lark_string(run)] if run else []
-            run = ""
-            parts.append(symbol)
+            text, symbol = self._symbol(item, slots or {}, gap)
+            run += text
+            if symbol:
+                parts += [lark_string(run), symbol] if run else [symbol]
+                run = ""
         parts += [lark_string(run)] if run else []
         return " ".join(parts)
 
+    def _symbol(self, item: Item, slots: Mapping[str, str], gap: str | None) -> tuple[str, str]:
+        """What an item is in rule text: a literal, or else a symbol."""
+        match item:
+            case Gap() if gap is not None:
+                return "", gap
+            case Literal(text) | Gap(text):
+                return text, ""
+            case Marker(text):
+                return "", self._marker(text)
+            case Slot("name", quoted):
+                return json.dumps(slots["name"]) if quoted else slots["name"], ""
+            case Slot("id", quoted):
+                return "", _id(self._dialect, quoted)
+            case Slot(name):
+                return "", slots[name]
 
-_Slots = Mapping[str, Literal | str]
+
+def _id(dialect: Dialect, quoted: bool) -> str:
+    """The pattern of a call's id: its number, or nine letters and digits, which is what every template that
+    shows ids takes."""
+    quote = '"' if quoted else ""
+    return f"/{quote}{'[0-9]{1,2}' if dialect.indexed else '[a-zA-Z0-9]{9}'}{quote}/"
+
+
 _FENCE = f"(```(json)?{_SPACE}*)"
-_ID = '/"[a-zA-Z0-9]{9}"/'
-"""Nine letters and digits: what every template that shows ids takes."""
 
 _PATTERN_SPECIAL = frozenset("\\.+*?()|[]{}^$/#&-~<>\"'`= ")
 

@@ -17,9 +17,10 @@ from server.turn import ToolCall
 
 
 def detect(template: str | None) -> Dialect:
-    """The first row all of whose cues occur in the template; ``GENERIC`` if it doesn't know tools."""
+    """The first row all of whose cues occur in the template; ``GENERIC`` if it knows neither tools nor
+    calls."""
     source = _without_comments(template or "")
-    if "tools" not in source:
+    if "tools" not in source and "tool_calls" not in source:
         return generic(template)
     return _narrowed(next(each for each in DIALECTS if all(cue in source for cue in each.cues)), source)
 

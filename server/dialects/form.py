@@ -46,9 +46,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What differs from call to call: ``name``, ``arguments`` or ``id``."""
+    """What differs from call to call: ``name``, ``arguments`` or ``id``, in double quotes or without."""
 
     name: str
+    quoted: bool = False
 
 
 Item = Literal | Marker | Gap | Slot
@@ -65,6 +66,11 @@ class SpanForm:
     several: bool
 
     @property
+    def ends_with_arguments(self) -> bool:
+        """Whether a call is complete as soon as its arguments are."""
+        return isinstance(self.call[-1], Slot)
+
+    @property
     def closing(self) -> str:
         """The text that closes a span, without whitespace."""
         return "".join(item.text for item in self.after if isinstance(item, Literal | Marker))
@@ -79,8 +85,8 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     Each ``arguments`` must be JSON text."""
     form = span_form(dialect)
     bodies = [
-        _text(form.call, {"name": json.dumps(call.name, ensure_ascii=False), "arguments": call.arguments})
-        for call in calls
+        _text(form.call, {"name": call.name, "arguments": call.arguments, "id": _id(dialect, number)})
+        for number, call in enumerate(calls)
     ]
     before, between, after = (_text(items, {}) for items in (form.before, form.between, form.after))
     if form.several:
@@ -88,13 +94,18 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     return dialect.separator.join(before + body + after for body in bodies)
 
 
+def _id(dialect: Dialect, number: int) -> str:
+    """An id for a call whose own is not known."""
+    return str(number) if dialect.indexed else f"call{number:05d}"
+
+
 def _text(items: Sequence[Item], slots: Mapping[str, str]) -> str:
-    filled = {"id": WRITTEN_ID, **slots}
-    return "".join(filled[item.name] if isinstance(item, Slot) else item.text for item in items)
+    return "".join(_slot_text(item, slots) if isinstance(item, Slot) else item.text for item in items)
 
 
-WRITTEN_ID = '"000000000"'
-"""The id of a call that has none of its own."""
+def _slot_text(slot: Slot, slots: Mapping[str, str]) -> str:
+    text = slots[slot.name]
+    return json.dumps(text, ensure_ascii=False) if slot.quoted else text
 
 
 class _Reader:
@@ -127,12 +138,16 @@ class _Reader:
             if isinstance(symbol, TerminalSymbol):
                 items.append(self._terminal(symbol.name))
             elif symbol.name in _SLOTS:
-                items.append(Slot(symbol.name))
+                items.append(Slot(symbol.name, self._is_quoted(symbol.name)))
             elif symbol.name.startswith(_GAP):
                 items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
             else:
                 items += self._rule(symbol.name)
         return items
+
+    def _is_quoted(self, slot: str) -> bool:
+        rule = self._grammar.rules[slot]
+        return slot != "arguments" and self._sequence(rule)[0].name == "QUOTE"
 
     def _terminal(self, name: str) -> Item:
         if name in self._dialect.markers:

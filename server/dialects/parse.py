@@ -61,7 +61,8 @@ class TurnParser:
         self._tokens = {token: text for text, token in bound.tokens.items()}
         self._opener = bound.dialect.opener
         self._span_rule = bound.dialect.span
-        self._closings = (span_form(bound.dialect).closing, FENCE)
+        form = span_form(bound.dialect)
+        self._closings = (form.closing, FENCE)
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
         self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
@@ -77,7 +78,7 @@ class TurnParser:
         self._logprobs = LogprobQueue()
         self._span: SpanParser | None = None
         self._raw: list[str] = []
-        self._reader = CallReader(self._names, new_id)
+        self._reader = CallReader(self._names, new_id, ends_with_arguments=form.ends_with_arguments)
         self._unannounced: list[Event] = []
 
     @property

@@ -20,8 +20,9 @@ class Dialect:
     ``span`` names the rule of the grammar file that a span is. ``markers`` take the place of the file's
     terminals of the same name: a token where the vocabulary has one, and hidden in what clients send.
     ``keys`` do too, and are only text. A gap that is not named in ``gaps`` is empty; those of a template are
-    measured when it is loaded. ``separator`` stands between two spans. ``reasoning`` is the pair of markers
-    around a thought and ``after_reasoning`` what the model writes between a thought and a call.
+    measured when it is loaded. ``separator`` stands between two spans. Where calls have ids in the text, they
+    are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
+    of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
     ``tools_in_template`` is False where the template knows no tools and the system text has to describe
     them. ``bare`` says that such a model may forget the markers around a call.
     """
@@ -34,6 +35,7 @@ class Dialect:
     keys: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     separator: str = ""
+    indexed: bool = False
     reasoning: tuple[str, str] | None = None
     after_reasoning: str = ""
     tools_in_template: bool = True
@@ -70,6 +72,16 @@ _LINED_GAPS = MappingProxyType({**_JSON_GAPS, "gap_open": "\n", "gap_close": "\n
 def _between(opener: str, closer: str = "") -> Mapping[str, str]:
     return MappingProxyType({"OPEN": opener} | ({"CLOSE": closer} if closer else {}))
 
+
+_DEEPSEEK = MappingProxyType(
+    {
+        "OPEN": "<｜tool▁calls▁begin｜>",
+        "CLOSE": "<｜tool▁calls▁end｜>",
+        "CALL_OPEN": "<｜tool▁call▁begin｜>",
+        "ARGS": "<｜tool▁sep｜>",
+        "CALL_CLOSE": "<｜tool▁call▁end｜>",
+    }
+)
 
 HERMES = Dialect(
     name="hermes",
@@ -149,6 +161,21 @@ DIALECTS: tuple[Dialect, ...] = (
         reasoning=_THINK,
     ),
     Dialect(
+        name="mistral-v11-id",
+        grammar="name_json",
+        cues=("[TOOL_CALLS]", "[CALL_ID]"),
+        markers=MappingProxyType({"OPEN": "[TOOL_CALLS]", "CALL_ID": "[CALL_ID]", "ARGS": "[ARGS]"}),
+        span="open_id_span",
+    ),
+    Dialect(
+        name="mistral-v11",
+        grammar="name_json",
+        cues=("[TOOL_CALLS]", "[ARGS]"),
+        markers=MappingProxyType({"OPEN": "[TOOL_CALLS]", "ARGS": "[ARGS]"}),
+        span="open_span",
+        reasoning=("[THINK]", "[/THINK]"),
+    ),
+    Dialect(
         name="mistral-v3",
         grammar="json_object",
         cues=("[TOOL_CALLS]",),
@@ -157,6 +184,49 @@ DIALECTS: tuple[Dialect, ...] = (
         gaps=_JSON_GAPS,
     ),
     HERMES,
+    Dialect(
+        name="kimi-k2",
+        grammar="name_json",
+        cues=("<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
+        markers=MappingProxyType(
+            {
+                "OPEN": "<|tool_calls_section_begin|>",
+                "CLOSE": "<|tool_calls_section_end|>",
+                "CALL_OPEN": "<|tool_call_begin|>",
+                "ARGS": "<|tool_call_argument_begin|>",
+                "CALL_CLOSE": "<|tool_call_end|>",
+            }
+        ),
+        span="index_section",
+        indexed=True,
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="deepseek-r1",
+        grammar="name_json",
+        cues=("tool▁call▁begin", "```json"),
+        markers=_DEEPSEEK,
+        span="fenced_section",
+        gaps=MappingProxyType(
+            {"gap_line": "\n", "gap_fence": "\n", "gap_arguments": "\n", "gap_arguments_end": "\n"}
+        ),
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="deepseek-v3.1",
+        grammar="name_json",
+        cues=("<｜tool▁calls▁begin｜>",),
+        markers=_DEEPSEEK,
+        span="section",
+        reasoning=_THINK,
+    ),
+    Dialect(
+        name="functionary-v3.1",
+        grammar="name_json",
+        cues=("<function=", "has_code_interpreter"),
+        markers=_between("<function=", "</function>"),
+        keys=MappingProxyType({"ARGS": ">"}),
+    ),
     GENERIC,
 )
 """In order of detection; the last one takes what no other does."""
