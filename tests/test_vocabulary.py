@@ -79,7 +79,9 @@ def test_no_client_text_becomes_markup(vocabulary: LlamaVocabulary) -> None:
     def check(text: str) -> None:
         plain = vocabulary.tokenize(text, markup=False, continued=True)
         assert not set(plain) & markup
-        assert b"".join(map(vocabulary.data, plain)).decode() == text
+        # To a SentencePiece vocabulary U+2581 is a space; of the markers only DeepSeek's have it.
+        written = b"".join(map(vocabulary.data, plain)).decode()
+        assert written.replace("▁", " ") == text.replace("▁", " ")
 
     check()
 

@@ -60,7 +60,7 @@ Call as <tool_call>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}
-{#- A thought is written as <think>...</think>. #}"""
+{%- set thought = "<think>...</think>" %}"""
 _MARKUP = ("<|im_start|>", "<|im_end|>")
 
 
