@@ -204,6 +204,8 @@ LOOSENED = {
     "far lower bound": ({"type": "integer", "minimum": -(2**63)}, "minimum", "3", str(-(2**63) - 1)),
     "control character": ({"const": "a\x01"}, "const", None, '"x"'),
     "huge const": ({"const": 2**70}, "const", str(2**70), "1"),
+    "const of 64 bits": ({"const": 2**63}, "const", str(2**63), "1"),
+    "enum of 64 bits": ({"enum": [12345678901234567890]}, "enum", "12345678901234567890", "1"),
     "digits": ({"type": "number", "multipleOf": 0.0000001}, "multipleOf", "1", None),
     "next to a fraction": (
         {"type": "number", "exclusiveMinimum": 1, "maximum": 1.5},

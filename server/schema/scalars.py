@@ -18,7 +18,6 @@ LENGTH_LIMIT = 2_000
 
 _DOUBLE_EXACT = 2**53
 _INT64_LEAST, _INT64_MOST = -(2**63), 2**63 - 1
-_UINT64_MOST = 2**64 - 1
 _SMALLEST = 1e-9
 _MULTIPLE_DIGITS = 5
 _STRUCTURED_LIMIT = 32_000
@@ -70,7 +69,7 @@ def _type(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
 def _listed(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
     """``const`` and ``enum``."""
     if not _sayable(value):
-        lowering.loosen(site.at, keyword, "an integer beyond 64 bits, or a control character")
+        lowering.loosen(site.at, keyword, "an integer beyond 63 bits, or a control character")
     elif _structured(value) and len(json.dumps(value)) > _STRUCTURED_LIMIT:
         lowering.loosen(site.at, keyword, f"arrays and objects of more than {_STRUCTURED_LIMIT} characters")
     else:
@@ -88,7 +87,7 @@ def _sayable(value: object) -> bool:
     if isinstance(value, str):
         return not unsaid(value)
     if isinstance(value, int):
-        return _INT64_LEAST <= value <= _UINT64_MOST
+        return _INT64_LEAST <= value <= _INT64_MOST  # the engine rounds larger ones
     if isinstance(value, list):
         return all(_sayable(each) for each in value)
     return not isinstance(value, dict) or all(_sayable(each) for pair in value.items() for each in pair)
