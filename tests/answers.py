@@ -10,9 +10,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.dialect import Dialect
 from server.dialects.form import span_form, written_calls
 from server.dialects.parse import TurnParser
-from server.dialects.table import DIALECTS, Dialect
+from server.dialects.table import DIALECTS
 from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text
 from server.turn import ToolCall
 
@@ -56,7 +57,7 @@ def read_case(path: Path) -> Case:
     return Case(
         dialect=next(row for row in DIALECTS if row.name == path.parent.name),
         raw=raw.removesuffix("\n"),
-        expected=expected.splitlines(),
+        expected=expected.split("\n")[:-1],
         names=tuple(options.get("names", "").split()),
         bare=options.get("bare", "").strip() == "yes",
         trusted=options.get("trusted", "").strip() != "no",

@@ -13,13 +13,15 @@ from languages import Language
 
 from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, ReasoningState, compose
 from server.dialects.detect import detect, measured, reads
+from server.dialects.dialect import Dialect
 from server.dialects.form import span_form, written_calls
 from server.dialects.parse import TurnParser
-from server.dialects.table import DIALECTS, Dialect
+from server.dialects.table import DIALECTS
 from server.engine.scripted import ByteVocabulary
 from server.errors import TemplateFailed
 from server.events import Event
-from server.prompt.prompt import Prompter
+from server.prompt.prompt import Prompter, probe_call
+from server.schema.parameters import parameters
 from server.turn import ToolCall
 
 ROWS = pytest.mark.parametrize("row", DIALECTS, ids=lambda row: row.name)
@@ -29,7 +31,8 @@ SPACED = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "
 
 def tool(name: str, **properties: object) -> CallableTool:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return CallableTool(name, json.dumps(schema | {"additionalProperties": False} | SPACED))
+    closed = schema | {"additionalProperties": False}
+    return CallableTool(name, json.dumps(closed | SPACED), parameters(closed))
 
 
 TOOLS = (tool("add", a={"type": "integer"}), tool("get"), tool("get_all", kind={"enum": ["x", "y"]}))
@@ -58,6 +61,7 @@ def parsed(bound: BoundDialect, form: AnswerForm, answers: Language, tokens: lis
         calls_only=form.must_call,
         bare=form.bare and not form.must_call,
         new_id=str,
+        parameters={each.name: each.parameters for each in form.tools},
     )
     return [event for each in tokens for event in parser.feed(each, answers.data(each))] + parser.flush()
 
@@ -88,8 +92,10 @@ def test_near_misses_are_refused(row: Dialect, tokens: bool) -> None:
     text = written_calls(row, (ADD,))
     assert answers.has(text)
     misses = {
-        "wrong type": text.replace("1", '"1"'),
-        "wrong key": text.replace('"a"', '"b"'),
+        "wrong type": written_calls(row, (ToolCall("", "add", '{"a": true}'),)),
+        "wrong key": written_calls(row, (ToolCall("", "add", '{"b": 1}'),)),
+        "twice": written_calls(row, (ToolCall("", "add", '{"a": 1, "a2": 1}'),)).replace("a2", "a"),
+        "missing": written_calls(row, (ToolCall("", "add", "{}"),)),
         "another tool": text.replace("add", "sub"),
         "a longer name": text.replace("add", "add_all"),
         "no opener": text.removeprefix(row.opener),
@@ -159,30 +165,48 @@ OWN = {
     "Apertus-8B-Instruct": "apertus",
     "Apriel-1.6-15b-Thinker-fixed": "apriel",
     "Bielik-11B-v3.0-Instruct": "hermes",
+    "ByteDance-Seed-OSS": "seed-oss",
+    "GLM-4.6": "glm",
+    "GLM-4.7-Flash": "glm",
     "GigaChat3.1-10B-A1.8B": "gigachat3.1",
     "Kimi-K2-Instruct": "kimi-k2",
     "Kimi-K2-Thinking": "kimi-k2",
     "MiMo-VL": "hermes",
     "MiniMax-M1": "minimax-m1",
+    "MiniMax-M2": "minimax-m2",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral-v11-id",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen3-coder",
     "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "hermes",
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "hermes",
     "Qwen-QwQ-32B": "hermes",
     "Qwen-Qwen2.5-7B-Instruct": "hermes",
     "Qwen-Qwen3-0.6B": "hermes",
+    "Qwen3-Coder": "qwen3-coder",
+    "Qwen3.5-4B": "qwen3-coder",
     "Reka-Edge": "hermes",
+    "Spark2.5": "glm",
+    "StepFun3.5-Flash": "qwen3-coder",
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "deepseek-r1",
     "deepseek-ai-DeepSeek-V3.1": "deepseek-v3.1",
+    "deepseek-ai-DeepSeek-V3.2": "dsml-v3.2",
+    "deepseek-ai-DeepSeek-V4-Flash-0731": "dsml-v4",
+    "deepseek-ai-DeepSeek-V4": "dsml-v4",
     "fireworks-ai-llama-3-firefunction-v2": "functools",
     "ibm-granite-granite-3.3-2B-Instruct": "granite-3",
     "ibm-granite-granite-4.0": "hermes",
     "ibm-granite-granite-4.1": "hermes",
+    "inclusionai-ling-3.0-flash": "glm",
     "llama-cpp-deepseek-r1": "deepseek-r1",
     "meetkai-functionary-medium-v3.1": "functionary-v3.1",
     "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v11",
     "mistralai-Mistral-Nemo-Instruct-2407": "mistral-v3",
     "moonshotai-Kimi-K2": "kimi-k2",
+    "openbmb-MiniCPM5-1B": "minicpm5",
+    "poolside-Laguna-S-2.1": "glm",
+    "poolside-Laguna-XS-2.1": "glm",
+    "poolside-Laguna-XS.2": "glm",
+    "tencent-Hy3": "hunyuan-3",
     "unsloth-Apriel-1.5": "apriel",
     "unsloth-mistral-Devstral-Small-2507": "mistral-v11",
 }
@@ -193,16 +217,23 @@ def templates(sdist_dir: Path) -> dict[str, str]:
     return {file.stem: file.read_text() for file in sorted((sdist_dir / TEMPLATES).glob("*.jinja"))}
 
 
-def calls_of(source: str, row: Dialect) -> tuple[str, str]:
-    """What a template writes for one call and for two."""
+PROBES = (
+    (probe_call(0, "one", "two"),),
+    (probe_call(0, "one", "two"), probe_call(1, "three")),
+    (probe_call(0),),
+)
+
+
+def calls_of(source: str, row: Dialect) -> list[str]:
+    """What a template writes for one call, for two, and for one without arguments."""
     prompter = Prompter(source, row, ByteVocabulary())
     written = []
-    for count in (1, 2):
+    for calls in PROBES:
         try:
-            written.append(prompter.rendered_calls(count))
+            written.append(prompter.rendered_calls(calls))
         except TemplateFailed:
             written.append("")
-    return written[0], written[1]
+    return written
 
 
 def test_each_template_is_read_by_its_own_row_or_by_none(sdist_dir: Path) -> None:
@@ -223,11 +254,11 @@ def test_what_a_template_writes_is_what_the_measured_row_writes(sdist_dir: Path,
     rendered = calls_of(source, row)
     found = measured(row, *rendered)
     assert found is not None
-    calls = [ToolCall("", "probe_tool", f'{{"probe_key": "value {number}"}}') for number in range(2)]
-    for count in (1, 2) if found.parallel else (1,):
-        written = written_calls(found, calls[:count])
-        assert without_ids(written) in without_ids(rendered[count - 1])
-        assert reads(found, written, tuple(calls[:count]))
+    for calls, text in zip(PROBES, rendered, strict=True):
+        if text and (found.parallel or len(calls) == 1):
+            written = written_calls(found, calls)
+            assert without_ids(written) in without_ids(text)
+            assert reads(found, written, calls)
 
 
 def without_ids(text: str) -> str:
@@ -237,12 +268,12 @@ def without_ids(text: str) -> str:
 def test_the_separator_is_the_templates_own() -> None:
     row = next(each for each in DIALECTS if each.name == "hermes")
     one, two = (written_calls(row, (ADD, GET)[:count]) for count in (1, 2))
-    close = measured(row, one, two.replace("</tool_call>\n<", "</tool_call><"))
+    close = measured(row, one, two.replace("</tool_call>\n<", "</tool_call><"), "")
     assert close is not None
     assert (close.separator, close.parallel) == ("", True)
-    alone = measured(row, one, "")
+    alone = measured(row, one, "", "")
     assert alone is not None
     assert not alone.parallel
-    tight = measured(row, one.replace("\n", ""), "")
+    tight = measured(row, one.replace("\n", ""), "", "")
     assert tight is not None
     assert written_calls(tight, (GET,)) == '<tool_call>{"name": "get", "arguments": {}}</tool_call>'

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from languages import Language
 from lark import Lark
 
+from server.dialects.dialect import Dialect
+from server.dialects.form import span_form
 from server.dialects.grammar import Grammar, Terminal, grammar_of, lark_string
-from server.dialects.table import DIALECTS, HERMES, Dialect
+from server.dialects.span import RAW
+from server.dialects.table import DIALECTS, HERMES
 
 ROWS = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda row: row.name)
 ALPHABET = [chr(code) for code in range(0x180)] + ["\u2028", "\ud7ff", "\ue000", "\uffff", "\U0001f98a"]
@@ -45,11 +48,14 @@ def test_terminals_are_literals_or_one_character_class(dialect: Dialect) -> None
 
 @ROWS
 def test_in_no_state_two_terminals_begin_alike(dialect: Dialect) -> None:
-    """A class holds no first character of a literal, classes are disjoint, no literal begins another."""
+    """A class holds no first character of a literal, classes are disjoint, no literal begins another. Raw
+    text gives way to literals, and no other class comes in its place."""
     for acceptable in states(grammar_of(dialect)):
         literals = [each.text or "" for each in acceptable if each.text is not None]
         classes = [characters(each) for each in acceptable if each.text is None]
-        assert not any(text[0] in each for text in literals for each in classes)
+        raw = [each for each in acceptable if each.name == RAW]
+        assert not raw or len(classes) == 1
+        assert raw or not any(text[0] in each for text in literals for each in classes)
         assert all(one.isdisjoint(other) for one, other in combinations(classes, 2))
         assert not any(one.startswith(other) for one in literals for other in literals if one is not other)
 
@@ -78,10 +84,12 @@ def test_the_opener_is_the_first_symbol_of_a_span_and_occurs_once(dialect: Diale
 @ROWS
 def test_the_names_that_code_relies_on_are_there(dialect: Dialect) -> None:
     grammar = grammar_of(dialect)
-    assert {dialect.span, "name", "arguments"} <= set(grammar.rules)
-    assert {"OPEN", "NAME", "QUOTE"} <= set(grammar.terminals)
+    elements = {"OPEN", "NAME", "KEY", RAW, "VALUE_END", "CALL_CLOSE"}
+    json_object = {"OPEN", "NAME", "QUOTE", "LBRACE", "RBRACE", "LSQB", "RSQB"}
+    assert {dialect.span, "name"} <= set(grammar.rules)
+    assert (elements if span_form(dialect).elements else json_object) <= set(grammar.terminals)
     assert set(dialect.markers) | set(dialect.keys) <= set(grammar.terminals)
-    assert set(dialect.gaps) <= set(grammar.rules)
+    assert set(dialect.gaps) <= set(grammar.rules) | {"gap_last", "gap_empty"}
 
 
 def test_a_dialect_puts_its_own_markers_in() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from server.catalogue import CATALOGUE
+from server.dialects.dialect import Dialect
 from server.dialects.form import written_calls
-from server.dialects.table import DIALECTS, Dialect
+from server.dialects.table import DIALECTS
 from server.turn import ToolCall
 
 PAGE = (Path(__file__).resolve().parent.parent / "models.md").read_text(encoding="utf-8")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from server.dialects.table import GENERIC, HERMES, Dialect
+from server.dialects.dialect import Dialect
+from server.dialects.table import GENERIC, HERMES
 from server.prompt.mending import Arguments, Needs, System
 from server.prompt.probe import Unusable, probe
 from server.prompt.template import ChatTemplate

@@ -22,7 +22,7 @@ from server.dialects.detect import detect, reads
 from server.dialects.table import GENERIC, HERMES
 from server.engine.protocol import Vocabulary
 from server.errors import InvalidRequest, TemplateFailed
-from server.prompt.prompt import CHATML, PLAIN, Prompter
+from server.prompt.prompt import CHATML, PLAIN, Prompter, probe_call
 from server.turn import Message, ResponseFormat, Tool, ToolCall, ToolChoice, Turn
 
 VOCABULARY = SmallVocabulary()
@@ -343,8 +343,8 @@ def test_text_that_looks_like_a_thought_is_kept(templates: dict[str, str]) -> No
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_probe_calls_are_read_back(templates: dict[str, str], name: str, count: int) -> None:
     known = prompter(templates[name])
-    calls = tuple(ToolCall("", "probe_tool", f'{{"probe_key": "value {number}"}}') for number in range(count))
-    text = known.rendered_calls(count)
+    calls = tuple(probe_call(number, "one", "two") for number in range(count))
+    text = known.rendered_calls(calls)
     assert "probe_question" not in text
     assert reads(known.dialect, text, calls)
 
@@ -367,9 +367,7 @@ def test_real_models(model_file: Callable[[str], Path], key: str, dialect: Any, 
     harmless = known.prompt(Turn((user("x"), assistant(None, PARIS), result(PARIS.id, "x")), TOOLS))
     assert markup(vocabulary, prompt.tokens) == markup(vocabulary, harmless.tokens)
     assert '"get_weather"' in prompt.text
-    assert reads(
-        known.dialect, known.rendered_calls(), (ToolCall("", "probe_tool", '{"probe_key": "value 0"}'),)
-    )
+    assert reads(known.dialect, known.rendered_calls((probe_call(0, "one"),)), (probe_call(0, "one"),))
 
 
 @pytest.mark.model

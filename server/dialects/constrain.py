@@ -16,9 +16,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from server.dialects.dialect import Dialect
+from server.dialects.elements import ElementRules
 from server.dialects.form import Gap, Item, Literal, Marker, Slot, span_form
-from server.dialects.grammar import Grammar, grammar_of, lark_string
-from server.dialects.table import Dialect
+from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
+from server.schema.parameters import UNKNOWN, Parameters
 from server.turn import Json
 
 MAX_CALLS = 32
@@ -45,13 +47,26 @@ class BoundDialect:
     def opener_token(self) -> int | None:
         return self.tokens.get(self.dialect.opener)
 
+    def split(self, marker: str) -> tuple[str, str]:
+        """A marker as the text before its first token, and the rest as rule text: one or the other is empty
+        where it is all text or one token."""
+        if marker in self.tokens:
+            return "", f"<[{self.tokens[marker]}]>"
+        for inner in self.dialect.inner:
+            if inner in self.tokens:
+                lead, found, after = marker.partition(inner)
+                return lead, f"<[{self.tokens[inner]}]> {lark_string(after)}" if found else ""
+        return marker, ""
+
 
 @dataclass(frozen=True, slots=True)
 class CallableTool:
-    """A tool that may be called in this answer; ``schema`` is what the constraint engine enforces."""
+    """A tool that may be called in this answer; ``schema`` is what the constraint engine enforces,
+    ``parameters`` the same for dialects that write each argument by itself."""
 
     name: str
     schema: Json
+    parameters: Parameters = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +143,14 @@ class _Composer:
             self._lines.append(f"TEXT: {' & '.join(free)}")
             branches = [f"TEXT ({calls})?" if form.tools else "TEXT"]
         else:
-            self._lines.append(f"TEXT: {' & '.join([*free, f'~/(?s:.*){_pattern(opener)}(?s:.*)/'])}")
+            lead, rest = self._bound.split(opener)
+            self._lines.append(f"TEXT: {' & '.join([*free, f'~/(?s:.*){pattern_of(opener)}(?s:.*)/'])}")
             branches = ["TEXT"]
             if form.tools:
-                before = [f"/(?s:.*){_pattern(opener)}/", *free[1:]]
-                self._lines.append("opened_text[lazy]: OPENED_TEXT")
+                before = [f"/(?s:.*){pattern_of(lead)}/", *free[1:]]
+                self._lines.append(
+                    f"opened_text: OPENED_TEXT {rest}" if rest else "opened_text[lazy]: OPENED_TEXT"
+                )
                 self._lines.append(f"OPENED_TEXT: {' & '.join(before)}")
                 branches.append("opened_text calls")
         if self._bare:
@@ -144,9 +162,9 @@ class _Composer:
         starts = []
         pair = self._dialect.reasoning
         if pair and self._form.reasoning is not ReasoningState.NONE and pair[0] not in self._bound.tokens:
-            starts.append(f"{_SPACE}*{_pattern(pair[0])}")
+            starts.append(f"{_SPACE}*{pattern_of(pair[0])}")
         if self._bare:
-            names = "|".join(_pattern(tool.name) for tool in self._form.tools)
+            names = "|".join(pattern_of(tool.name) for tool in self._form.tools)
             before, _ = self._bare_parts("NAME")
             starts.append(f"{_SPACE}*{_FENCE}?{before.replace('NAME', f'({names})')}")
         return starts
@@ -158,12 +176,12 @@ class _Composer:
             self._lines.append(f"{terminal}: /(?s:.*)/")
             return f"{terminal} {self._marker(marker)}"
         self._lines.append(f"{name}[lazy]: {terminal}")
-        self._lines.append(f"{terminal}: /(?s:.*){_pattern(marker)}/")
+        self._lines.append(f"{terminal}: /(?s:.*){pattern_of(marker)}/")
         return name
 
     def _marker(self, text: str) -> str:
-        token = self._bound.tokens.get(text)
-        return lark_string(text) if token is None else f"<[{token}]>"
+        lead, rest = self._bound.split(text)
+        return " ".join([*([lark_string(lead)] if lead else []), *([rest] if rest else [])])
 
     # Calls.
 
@@ -179,12 +197,18 @@ class _Composer:
             again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
             self._lines.append(f"calls: span{again}")
             self._lines.append(f"span: {before} call {after}")
+        form_of_elements, elements = span.elements, None
+        if form_of_elements is not None:
+            elements = ElementRules(form_of_elements, self._joined, self._bound.split, len(form.tools))
         names = [f"call_{number}" for number in range(len(form.tools))]
         self._lines.append(f"call: {' | '.join(names)}")
         for number, tool in enumerate(form.tools):
             slots = {"name": tool.name, "arguments": f"arguments_{number}"}
             self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
-            self._lines.append(f"arguments_{number}: %json {tool.schema}")
+            if elements is None:
+                self._lines.append(f"arguments_{number}: %json {tool.schema}")
+            else:
+                self._lines += elements.rules(f"arguments_{number}", tool.parameters)
         if self._bare:
             self._add_bare(more)
 
@@ -214,7 +238,7 @@ class _Composer:
         cut = next(place for place, item in enumerate(items) if isinstance(item, Slot)) + 1
         texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
         before = "".join(
-            f"{_SPACE}*" if isinstance(item, Gap) else _pattern(text)
+            f"{_SPACE}*" if isinstance(item, Gap) else pattern_of(text)
             for item, text in zip(items, texts, strict=False)
         )
         return before, self._joined(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
@@ -245,6 +269,8 @@ class _Composer:
                 return text, ""
             case Marker(text):
                 return "", self._marker(text)
+            case Slot("key" | "kind" as name):
+                return slots[name], ""
             case Slot("name", quoted):
                 return json.dumps(slots["name"]) if quoted else slots["name"], ""
             case Slot("id", quoted):
@@ -261,10 +287,3 @@ def _id(dialect: Dialect, quoted: bool) -> str:
 
 
 _FENCE = f"(```(json)?{_SPACE}*)"
-
-_PATTERN_SPECIAL = frozenset("\\.+*?()|[]{}^$/#&-~<>\"'`= ")
-
-
-def _pattern(text: str) -> str:
-    """``text`` as a pattern that matches just it, between the slashes of a Lark terminal."""
-    return "".join(f"\\x{ord(c):02x}" if c in _PATTERN_SPECIAL or c < " " else c for c in text)

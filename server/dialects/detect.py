@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable
 
 from server.dialects.constrain import BoundDialect
+from server.dialects.dialect import Dialect
 from server.dialects.form import span_form
 from server.dialects.grammar import grammar_of
 from server.dialects.parse import TurnParser
 from server.dialects.span import NotASpan, SpanParser
-from server.dialects.table import DIALECTS, GENERIC, Dialect
+from server.dialects.table import DIALECTS, GENERIC
 from server.events import CallArguments, CallEnd, CallStart, Event
 from server.turn import ToolCall
 
@@ -42,18 +43,21 @@ def _narrowed(row: Dialect, source: str) -> Dialect:
     return row
 
 
-def measured(dialect: Dialect, one: str, two: str) -> Dialect | None:
+def measured(dialect: Dialect, one: str, two: str, empty: str) -> Dialect | None:
     """The row with the whitespace of a template: ``one`` and ``two`` are what it writes for as many calls
-    (``two`` is empty where it can't). None if the first is no call of the dialect. A template that does not
-    write two calls one after another knows no parallel calls."""
+    (``two`` is empty where it can't), ``empty`` for a call without arguments. None if the first is no call of
+    the dialect. A template that does not write two calls one after another knows no parallel calls."""
     spans = _spans(dialect, one)
     if len(spans) != 1:
         return None
-    further = _spans(dialect, two)
+    further, bare = _spans(dialect, two), _spans(dialect, empty)
     gaps = dict(dialect.gaps) | _gaps(dialect, one[slice(*spans[0])])
+    dialect = _after_reasoning(dialect, one[: spans[0][0]])
+    if len(bare) == 1 and "gap_empty" in gaps:
+        gaps["gap_empty"] = _gaps(dialect, empty[slice(*bare[0])])["gap_before"]
     if span_form(dialect).several:
         parallel = len(further) == 1
-        gaps |= _gaps(dialect, two[slice(*further[0])]) if parallel else {}
+        gaps = (_gaps(dialect, two[slice(*further[0])]) if parallel else {}) | gaps
         return dataclasses.replace(dialect, gaps=gaps, parallel=dialect.parallel and parallel)
     between = two[further[0][1] : further[1][0]] if len(further) == 2 else "no"
     parallel = not between.strip()
@@ -61,6 +65,14 @@ def measured(dialect: Dialect, one: str, two: str) -> Dialect | None:
     return dataclasses.replace(
         dialect, gaps=gaps, separator=separator, parallel=dialect.parallel and parallel
     )
+
+
+def _after_reasoning(dialect: Dialect, before: str) -> Dialect:
+    """The row with the whitespace that a template has between a thought and a call, if it writes one."""
+    stem = before.rstrip()
+    if dialect.reasoning is None or not stem.endswith(dialect.reasoning[1]):
+        return dialect
+    return dataclasses.replace(dialect, after_reasoning=before[len(stem) :])
 
 
 def _spans(dialect: Dialect, text: str) -> list[tuple[int, int]]:
@@ -87,12 +99,17 @@ def _end_of_span(dialect: Dialect, text: str, start: int) -> int:
 
 
 def _gaps(dialect: Dialect, span: str) -> dict[str, str]:
-    """The whitespace of a span, by the names of its rules."""
+    """The whitespace of a span, by the names of its rules; after the last parameter it is ``gap_last``."""
     tree = grammar_of(dialect).lark.parse(span, start=dialect.span)
-    return {
-        str(each.data): "".join(map(str, each.children))
-        for each in tree.find_pred(lambda each: str(each.data).startswith("gap_"))
-    }
+    found = [
+        (str(each.data), "".join(map(str, each.children)))
+        for each in tree.iter_subtrees_topdown()
+        if str(each.data).startswith("gap_")
+    ]
+    after = [text for name, text in found if name == "gap_after"]
+    last = {"gap_last": after[-1]} if after else {}
+    between = {"gap_after": after[0]} if len(after) > 1 else {}
+    return {name: text for name, text in found if name != "gap_after"} | between | last
 
 
 def bind(dialect: Dialect, single_token: Callable[[str], int | None]) -> BoundDialect:

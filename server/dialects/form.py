@@ -10,17 +10,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from lark.grammar import NonTerminal
 from lark.grammar import Terminal as TerminalSymbol
 
+from server.dialects.dialect import Dialect
 from server.dialects.grammar import Grammar, Rule, grammar_of
-from server.dialects.table import Dialect
 from server.turn import ToolCall
 
 _GAP = "gap_"
 _CALL = "call"
 _CALLS = "calls"
-_SLOTS = frozenset({"name", "arguments", "id"})
+_PARAMS = "params"
+_VALUE = "_value"
+_ENCLOSED = frozenset("<&\n")
+"""What makes a text stand in CDATA, where the dialect has that."""
+_SLOTS = frozenset({"name", "arguments", "id", "key", "kind", "value"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What differs from call to call: ``name``, ``arguments`` or ``id``, in double quotes or without."""
+    """What differs from call to call: ``name``, ``arguments`` or ``id``, in double quotes or without; and
+    from parameter to parameter: ``key``, ``kind`` or ``value``."""
 
     name: str
     quoted: bool = False
@@ -56,14 +62,32 @@ Item = Literal | Marker | Gap | Slot
 
 
 @dataclass(frozen=True, slots=True)
+class ElementForm:
+    """The items of one parameter, where each stands by itself, and what closes its value. ``kinds`` say
+    before a value that it is text, or JSON; ``cdata`` may stand around a text. The gaps are those before the
+    first parameter, between two, after the last one, and where there is none."""
+
+    parameter: tuple[Item, ...]
+    value_end: Literal | Marker
+    kinds: tuple[Literal | Marker, Literal | Marker] | None
+    cdata: tuple[Literal | Marker, Literal | Marker] | None
+    before: str
+    between: str
+    last: str
+    empty: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpanForm:
-    """The items before, of, between and after the calls of a span. ``several``: it may hold many calls."""
+    """The items before, of, between and after the calls of a span. ``several``: it may hold many calls.
+    ``elements`` is None where arguments are one JSON object."""
 
     before: tuple[Item, ...]
     call: tuple[Item, ...]
     between: tuple[Item, ...]
     after: tuple[Item, ...]
     several: bool
+    elements: ElementForm | None
 
     @property
     def ends_with_arguments(self) -> bool:
@@ -85,13 +109,40 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     Each ``arguments`` must be JSON text."""
     form = span_form(dialect)
     bodies = [
-        _text(form.call, {"name": call.name, "arguments": call.arguments, "id": _id(dialect, number)})
+        _text(
+            form.call,
+            {"name": call.name, "arguments": _arguments(form, call.arguments), "id": _id(dialect, number)},
+        )
         for number, call in enumerate(calls)
     ]
     before, between, after = (_text(items, {}) for items in (form.before, form.between, form.after))
     if form.several:
         return before + between.join(bodies) + after
     return dialect.separator.join(before + body + after for body in bodies)
+
+
+def _arguments(form: SpanForm, arguments: str) -> str:
+    elements = form.elements
+    if elements is None:
+        return arguments
+    values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    written = [_parameter(elements, key, bytes(value).decode()) for key, value in values.items()]
+    if not written:
+        return elements.empty
+    return elements.before + elements.between.join(written) + elements.last
+
+
+def _parameter(elements: ElementForm, key: str, json_text: str) -> str:
+    """A parameter with the JSON of its value."""
+    is_text = json_text.startswith('"')
+    slots = {"key": key, "value": json.loads(json_text) if is_text else json_text}
+    if elements.kinds is not None:
+        slots["kind"] = elements.kinds[not is_text].text
+    end = elements.value_end.text
+    if elements.cdata is not None and is_text and set(slots["value"]) & _ENCLOSED:
+        slots["value"] = elements.cdata[0].text + slots["value"]
+        end = elements.cdata[1].text
+    return _text(elements.parameter, slots) + end
 
 
 def _id(dialect: Dialect, number: int) -> str:
@@ -126,7 +177,32 @@ class _Reader:
             between=tuple(between or ()),
             after=tuple(self._items(symbols[place + 1 :])),
             several=between is not None,
+            elements=self._elements(call),
         )
+
+    def _elements(self, call: str) -> ElementForm | None:
+        """The form of the parameters of a call, unless its arguments are one JSON object."""
+        symbols = self._sequence(self._grammar.rules[call])
+        params = next((each.name for each in symbols if each.name.endswith(_PARAMS)), None)
+        if params is None:
+            return None
+        _, more = self._alternatives(self._grammar.rules[params])
+        gaps = self._dialect.gaps
+        return ElementForm(
+            parameter=tuple(self._rule(more[1].name)),
+            value_end=self._terminal("VALUE_END"),
+            kinds=self._pair("TEXT_KIND", "JSON_KIND"),
+            cdata=self._pair("CDATA_OPEN", "CDATA_END"),
+            before=gaps.get("gap_before", ""),
+            between=gaps.get("gap_after", ""),
+            last=gaps.get("gap_last", ""),
+            empty=gaps.get("gap_empty", ""),
+        )
+
+    def _pair(self, one: str, other: str) -> tuple[Literal | Marker, Literal | Marker] | None:
+        if one not in self._grammar.terminals:
+            return None
+        return self._terminal(one), self._terminal(other)
 
     def _rule(self, name: str) -> list[Item]:
         return self._items(self._sequence(self._grammar.rules[name]))
@@ -141,15 +217,18 @@ class _Reader:
                 items.append(Slot(symbol.name, self._is_quoted(symbol.name)))
             elif symbol.name.startswith(_GAP):
                 items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
+            elif symbol.name.endswith(_PARAMS):
+                items.append(Slot("arguments"))
+            elif symbol.name.endswith(_VALUE):
+                items.append(Slot("value"))
             else:
                 items += self._rule(symbol.name)
         return items
 
     def _is_quoted(self, slot: str) -> bool:
-        rule = self._grammar.rules[slot]
-        return slot != "arguments" and self._sequence(rule)[0].name == "QUOTE"
+        return slot in ("name", "id") and self._sequence(self._grammar.rules[slot])[0].name == "QUOTE"
 
-    def _terminal(self, name: str) -> Item:
+    def _terminal(self, name: str) -> Literal | Marker:
         if name in self._dialect.markers:
             return Marker(self._dialect.markers[name])
         text = self._grammar.terminals[name].text

@@ -16,7 +16,7 @@ from typing import Any
 from lark import Lark, Tree
 from lark.load_grammar import load_grammar
 
-from server.dialects.table import Dialect
+from server.dialects.dialect import Dialect
 
 Rule = Tree[Any]
 BARE = "bare"
@@ -46,7 +46,7 @@ class Grammar:
     lark: Lark
     rules: Mapping[str, Rule]
     terminals: Mapping[str, Terminal]
-    acceptable: dict[int, Any] = field(default_factory=dict)
+    acceptable: dict[tuple[int, frozenset[str]], Any] = field(default_factory=dict)
     repeatable: dict[tuple[int, str], bool] = field(default_factory=dict)
 
 
@@ -95,3 +95,27 @@ def _escaped(character: str) -> str:
     if character.isprintable() or character > "\uffff":
         return _ESCAPES.get(character, character)
     return _ESCAPES.get(character, f"\\u{ord(character):04x}")
+
+
+_PATTERN_SPECIAL = frozenset("\\.+*?()|[]{}^$/#&-~<>\"'`= ")
+
+
+def pattern_of(text: str) -> str:
+    """``text`` as a pattern that matches just it, between the slashes of a Lark terminal."""
+    return "".join(f"\\x{ord(c):02x}" if c in _PATTERN_SPECIAL or c < " " else c for c in text)
+
+
+def between_slashes(pattern: str) -> str:
+    """A regular expression as it stands between the slashes of a Lark terminal."""
+    written: list[str] = []
+    escaped = False
+    for each in pattern:
+        if each == "/" or each < " ":
+            if escaped:
+                written.pop()
+            each = f"\\x{ord(each):02x}"
+            escaped = False
+        else:
+            escaped = each == "\\" and not escaped
+        written.append(each)
+    return "".join(written)

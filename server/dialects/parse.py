@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import codecs
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from server.dialects.arguments import ArgumentsReader, ElementArguments, JsonArguments
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.form import span_form
@@ -22,6 +23,7 @@ from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
 from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob
+from server.schema.parameters import UNKNOWN, Parameters
 
 _LONGEST_START = 4096
 FENCE = "```"
@@ -41,7 +43,8 @@ class TurnParser:
 
     ``names`` are the tools that may be called (none: no span opens), ``calls_only`` says that the answer
     has no free text, ``bare`` lets a call without markers begin the answer, ``new_id`` gives the id of the
-    call with an index.
+    call with an index. ``parameters`` are those of the tools, where the dialect's values take their types
+    from them.
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class TurnParser:
         stop: tuple[str, ...] = (),
         trusted: bool = True,
         new_id: Callable[[int], str],
+        parameters: Mapping[str, Parameters] | None = None,
     ) -> None:
         self._grammar = grammar_of(bound.dialect)
         self._names = frozenset(names)
-        self._tokens = {token: text for text, token in bound.tokens.items()}
+        inner = bound.dialect.inner
+        self._tokens = {token: text for text, token in bound.tokens.items() if text not in inner}
         self._opener = bound.dialect.opener
         self._span_rule = bound.dialect.span
         form = span_form(bound.dialect)
@@ -78,7 +83,14 @@ class TurnParser:
         self._logprobs = LogprobQueue()
         self._span: SpanParser | None = None
         self._raw: list[str] = []
-        self._reader = CallReader(self._names, new_id, ends_with_arguments=form.ends_with_arguments)
+        self._elements = form.elements is not None
+        self._parameters = parameters or {}
+        self._span_tokens = frozenset(
+            each.name for each in self._grammar.terminals.values() if each.text in bound.tokens
+        )
+        self._reader = CallReader(
+            self._names, new_id, self._new_arguments, ends_with_arguments=form.ends_with_arguments
+        )
         self._unannounced: list[Event] = []
 
     @property
@@ -173,7 +185,7 @@ class TurnParser:
             if self._think_open.startswith(begun):
                 return ""
         if self._bare and begun[:1] in ("{", "`"):
-            self._span = SpanParser(self._grammar, BARE)
+            self._span = SpanParser(self._grammar, BARE, self._span_tokens)
             self._raw = []
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
@@ -242,9 +254,14 @@ class TurnParser:
 
     def _open_span(self, events: list[Event]) -> None:
         self._enter(_State.SPAN, "")
-        self._span = SpanParser(self._grammar, self._span_rule)
+        self._span = SpanParser(self._grammar, self._span_rule, self._span_tokens)
         self._raw = [self._opener]
         self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
+
+    def _new_arguments(self, name: str) -> ArgumentsReader:
+        if not self._elements:
+            return JsonArguments()
+        return ElementArguments(self._parameters.get(name, UNKNOWN), trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         for lexeme in lexemes:

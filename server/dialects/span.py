@@ -2,8 +2,9 @@
 
 Lark's own lexer can't read half a token, so the text is cut into terminals here: the state of the parser
 says which terminals may come; a literal is taken when it is all there, and waited for while the text may
-still become it; a run of one character class is taken as far as it goes. No guessing, no backing up:
-the time is linear in the text.
+still become it; a run of one character class is taken as far as it goes. Raw text, a class that the literal
+after it also fits, goes up to that literal's first occurrence. No guessing, no backing up: the time is linear
+in the text.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import NamedTuple
 from lark import Token, UnexpectedInput
 
 from server.dialects.grammar import Grammar, Terminal
+from server.dialects.held import overlap
 
 _END = "$END"
+RAW = "RAW"
+"""The terminal of raw text, which any characters are but the literals that may come in its place."""
 
 
 class NotASpan(Exception):
@@ -30,10 +34,11 @@ class Lexeme(NamedTuple):
 
 
 class _Acceptable(NamedTuple):
-    """The terminals that may come in one state of the parser."""
+    """The terminals that may come in one state of the parser; ``raw``: raw text is one of them."""
 
     literals: tuple[Terminal, ...]
     classes: tuple[Terminal, ...]
+    raw: bool
     only_end: bool
 
 
@@ -45,10 +50,12 @@ class _OpenRun(NamedTuple):
 
 
 class SpanParser:
-    """``feed`` text, ``feed_marker`` where a marker is a token, ``flush`` at the end of the turn."""
+    """``feed`` text, ``feed_marker`` where a marker is a token, ``flush`` at the end of the turn. Those
+    terminals that are ``tokens`` never come as text."""
 
-    def __init__(self, grammar: Grammar, start: str) -> None:
+    def __init__(self, grammar: Grammar, start: str, tokens: frozenset[str] = frozenset()) -> None:
         self._grammar = grammar
+        self._tokens = tokens
         self._lark = grammar.lark.parse_interactive("", start=start)
         self._pending = ""
         self._run: _OpenRun | None = None
@@ -100,6 +107,8 @@ class SpanParser:
         if self._run is not None:
             return self._continue_run(self._run)
         text = self._pending
+        if acceptable.raw:
+            return self._next_raw(acceptable.literals)
         found: Lexeme | None = None
         for literal in acceptable.literals:
             expected = literal.text or ""
@@ -121,6 +130,21 @@ class SpanParser:
             self._pending = text[match.end() :]
             return Lexeme(each.name, match.group())
         raise NotASpan(f"expected one of {sorted(t.name for t in acceptable.literals + acceptable.classes)}")
+
+    def _next_raw(self, literals: tuple[Terminal, ...]) -> Lexeme | None:
+        """Takes raw text up to the first literal, or that literal; None while all there is may become
+        one."""
+        text = self._pending
+        ends = [(at, each) for each in literals if (at := text.find(each.text or "")) >= 0]
+        if not ends:
+            cut = len(text) - max((overlap(text, each.text or "") for each in literals), default=0)
+        else:
+            cut, first = min(ends, key=lambda end: end[0])
+            if cut == 0:
+                self._pending = text[len(first.text or "") :]
+                return Lexeme(first.name, first.text or "")
+        self._pending = text[cut:]
+        return Lexeme(RAW, text[:cut]) if cut else None
 
     def _continue_run(self, run: _OpenRun) -> Lexeme | None:
         """Takes what belongs to a run that must be shifted whole; None while it may go on."""
@@ -154,13 +178,15 @@ class SpanParser:
     def _acceptable(self) -> _Acceptable:
         # The parse table's own dict for the state: one object per state, alive as long as the grammar.
         choices = self._lark.choices()
-        known = self._grammar.acceptable.get(id(choices))
+        known = self._grammar.acceptable.get((id(choices), self._tokens))
         if known is None:
             terminals = [self._grammar.terminals[name] for name in choices if name in self._grammar.terminals]
+            literals = [each for each in terminals if each.text is not None]
             known = _Acceptable(
-                literals=tuple(each for each in terminals if each.text is not None),
+                literals=tuple(each for each in literals if each.name not in self._tokens),
                 classes=tuple(each for each in terminals if each.text is None),
+                raw=any(each.name == RAW for each in terminals),
                 only_end=_END in choices and not terminals,
             )
-            self._grammar.acceptable[id(choices)] = known
+            self._grammar.acceptable[id(choices), self._tokens] = known
         return known

@@ -9,49 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a model writes calls and reasoning.
-
-    ``span`` names the rule of the grammar file that a span is. ``markers`` take the place of the file's
-    terminals of the same name: a token where the vocabulary has one, and hidden in what clients send.
-    ``keys`` do too, and are only text. A gap that is not named in ``gaps`` is empty; those of a template are
-    measured when it is loaded. ``separator`` stands between two spans. Where calls have ids in the text, they
-    are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
-    of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
-    ``tools_in_template`` is False where the template knows no tools and the system text has to describe
-    them. ``bare`` says that such a model may forget the markers around a call.
-    """
-
-    name: str
-    grammar: str
-    cues: tuple[str, ...]
-    markers: Mapping[str, str]
-    span: str = "span"
-    keys: Mapping[str, str] = field(default_factory=dict)
-    gaps: Mapping[str, str] = field(default_factory=dict)
-    separator: str = ""
-    indexed: bool = False
-    reasoning: tuple[str, str] | None = None
-    after_reasoning: str = ""
-    tools_in_template: bool = True
-    parallel: bool = True
-    bare: bool = False
-
-    @property
-    def opener(self) -> str:
-        """The text that opens a span."""
-        return self.markers["OPEN"]
-
-    @property
-    def marker_texts(self) -> tuple[str, ...]:
-        """Every marker of the dialect, those of reasoning included."""
-        return (*self.markers.values(), *(self.reasoning or ()))
-
+from server.dialects.dialect import Dialect
 
 _THINK = ("<think>", "</think>")
 _JSON_GAPS = MappingProxyType(
@@ -82,6 +42,44 @@ _DEEPSEEK = MappingProxyType(
         "CALL_CLOSE": "<｜tool▁call▁end｜>",
     }
 )
+
+_ELEMENT_GAPS = MappingProxyType(
+    {
+        "gap_open": "\n",
+        "gap_close": "\n",
+        "gap_line": "\n",
+        "gap_before": "\n",
+        "gap_after": "\n",
+        "gap_last": "\n",
+        "gap_empty": "\n",
+    }
+)
+"""Each element on a line of its own."""
+
+
+def _dsml(name: str, section: str) -> Dialect:
+    return Dialect(
+        name=name,
+        grammar="elements",
+        cues=("DSML", section),
+        markers=MappingProxyType(
+            {
+                "OPEN": f"<｜DSML｜{section}>",
+                "CLOSE": f"</｜DSML｜{section}>",
+                "CALL_OPEN": '<｜DSML｜invoke name="',
+                "CALL_CLOSE": "</｜DSML｜invoke>",
+                "KEY_OPEN": '<｜DSML｜parameter name="',
+                "VALUE_END": "</｜DSML｜parameter>",
+            }
+        ),
+        inner=("｜DSML｜",),
+        keys=MappingProxyType({"NAME_END": '">'}),
+        span="typed_section",
+        gaps=_ELEMENT_GAPS,
+        reasoning=_THINK,
+        after_reasoning="\n\n",
+    )
+
 
 HERMES = Dialect(
     name="hermes",
@@ -182,6 +180,108 @@ DIALECTS: tuple[Dialect, ...] = (
         markers=_between("[TOOL_CALLS]"),
         span="open_id_list",
         gaps=_JSON_GAPS,
+    ),
+    _dsml("dsml-v3.2", "function_calls"),
+    _dsml("dsml-v4", "tool_calls"),
+    Dialect(
+        name="seed-oss",
+        grammar="elements",
+        cues=("<seed:tool_call>",),
+        markers=_between("<seed:tool_call>", "</seed:tool_call>"),
+        keys=MappingProxyType({"VALUE_OPEN": ">", "VALUE_END": "</parameter>"}),
+        gaps=_ELEMENT_GAPS,
+        separator="\n",
+        reasoning=("<seed:think>", "</seed:think>"),
+    ),
+    Dialect(
+        name="minimax-m2",
+        grammar="elements",
+        cues=("<minimax:tool_call>",),
+        markers=_between("<minimax:tool_call>", "</minimax:tool_call>"),
+        keys=MappingProxyType(
+            {
+                "CALL_OPEN": '<invoke name="',
+                "NAME_END": '">',
+                "CALL_CLOSE": "</invoke>",
+                "KEY_OPEN": '<parameter name="',
+                "VALUE_OPEN": '">',
+                "VALUE_END": "</parameter>",
+            }
+        ),
+        span="section",
+        gaps=_ELEMENT_GAPS,
+        reasoning=_THINK,
+        after_reasoning="\n\n",
+    ),
+    Dialect(
+        name="hunyuan-3",
+        grammar="elements",
+        cues=("<tool_sep", "<arg_key"),
+        markers=MappingProxyType(
+            {
+                "OPEN": "<tool_calls:opensource>",
+                "CLOSE": "</tool_calls:opensource>",
+                "CALL_OPEN": "<tool_call:opensource>",
+                "NAME_END": "<tool_sep:opensource>",
+                "CALL_CLOSE": "</tool_call:opensource>",
+                "KEY_OPEN": "<arg_key:opensource>",
+                "KEY_END": "</arg_key:opensource>",
+                "VALUE_OPEN": "<arg_value:opensource>",
+                "VALUE_END": "</arg_value:opensource>",
+            }
+        ),
+        span="pair_section",
+        gaps=MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"}),
+        reasoning=("<think:opensource>", "</think:opensource>"),
+    ),
+    Dialect(
+        name="glm",
+        grammar="elements",
+        cues=("<tool_call>", "<arg_key>"),
+        markers=MappingProxyType(
+            {
+                "OPEN": "<tool_call>",
+                "CALL_CLOSE": "</tool_call>",
+                "KEY_OPEN": "<arg_key>",
+                "KEY_END": "</arg_key>",
+                "VALUE_OPEN": "<arg_value>",
+                "VALUE_END": "</arg_value>",
+            }
+        ),
+        span="pair_span",
+        gaps=MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"}),
+        separator="\n",
+        reasoning=_THINK,
+        after_reasoning="\n",
+    ),
+    Dialect(
+        name="minicpm5",
+        grammar="elements",
+        cues=('<function name="', '<param name="'),
+        markers=_between('<function name="'),
+        keys=MappingProxyType(
+            {
+                "NAME_END": '">',
+                "CALL_CLOSE": "</function>",
+                "KEY_OPEN": '<param name="',
+                "VALUE_OPEN": '">',
+                "VALUE_END": "</param>",
+            }
+        ),
+        span="cdata_span",
+        separator="\n",
+        reasoning=_THINK,
+        after_reasoning="\n\n",
+    ),
+    Dialect(
+        name="qwen3-coder",
+        grammar="elements",
+        cues=("<tool_call>", "<function=", "<parameter="),
+        markers=_between("<tool_call>", "</tool_call>"),
+        gaps=_ELEMENT_GAPS,
+        separator="\n",
+        reasoning=_THINK,
+        after_reasoning="\n\n",
     ),
     HERMES,
     Dialect(

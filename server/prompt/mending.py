@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from server.dialects.dialect import Dialect
 from server.dialects.form import written_calls
-from server.dialects.table import Dialect
 from server.prompt.history import Rendered
 from server.turn import ToolCall
 

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from server.dialects.table import Dialect
+from server.dialects.dialect import Dialect
 from server.errors import TemplateFailed
 from server.prompt.history import conversation
 from server.prompt.mending import Arguments, Needs, System, mended

@@ -8,12 +8,13 @@ given clock, so that equal beginnings of conversations are equal tokens. Tools a
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from server.dialects.table import Dialect
+from server.dialects.dialect import Dialect
 from server.engine.protocol import Vocabulary
 from server.errors import TemplateFailed
 from server.prompt.history import Rendered, conversation, mapped
@@ -45,6 +46,15 @@ PLAIN = """\
 {%- endif %}
 """
 """For any other model without a template, a base model as a rule: roles written out."""
+
+
+PROBE_TOOL = "probe_tool"
+
+
+def probe_call(number: int, *values: str) -> ToolCall:
+    """A call to see how a template writes calls, with these texts as arguments."""
+    arguments = {f"probe_key{place or ''}": value for place, value in enumerate(values)}
+    return ToolCall(f"probe{number:04d}", PROBE_TOOL, json.dumps(arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +106,11 @@ class Prompter:
             tokens.insert(0, self._vocabulary.bos)
         return Prompt(tuple(tokens), twins.reveal(text), self._reasoning_open(text))
 
-    def rendered_calls(self, count: int = 1) -> str:
-        """What the template writes for an assistant's turn of ``count`` calls, from the end of the user's
-        message on; where the generation prompt is how such a turn begins, from the end of that. The calls
-        are of ``probe_tool`` with the text argument ``probe_key``. Raises ``TemplateFailed``."""
-        tool = Tool("probe_tool", "a probe", '{"type": "object", "properties": {"probe_key": {}}}')
-        calls = tuple(
-            ToolCall(f"probe{at:04d}", "probe_tool", f'{{"probe_key": "value {at}"}}') for at in range(count)
-        )
+    def rendered_calls(self, calls: tuple[ToolCall, ...]) -> str:
+        """What the template writes for an assistant's turn of these calls (see ``probe_call``), from the end
+        of the user's message on; where the generation prompt is how such a turn begins, from the end of
+        that. Raises ``TemplateFailed``."""
+        tool = Tool(PROBE_TOOL, "a probe", '{"type": "object", "properties": {"probe_key": {}}}')
         asked = Turn((Message("user", "probe_question"),), tools=(tool,))
         answered = Turn((*asked.messages, Message("assistant", tool_calls=calls)), tools=(tool,))
         text = self._rendered(answered, self._twins(), generation=False)

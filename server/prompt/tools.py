@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from server.dialects.dialect import Dialect
 from server.dialects.form import written_calls
-from server.dialects.table import Dialect
 from server.prompt.history import Hide, Rendered, mapped
 from server.turn import ResponseFormat, Tool, ToolCall
 

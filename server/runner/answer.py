@@ -260,6 +260,7 @@ class Answer:
             stop=plan.stop,
             trusted=self._trusted,
             new_id=self._call_id,
+            parameters={name: each.parameters for name, each in plan.tools.items()},
         )
 
     def _call_id(self, index: int) -> str:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from server.dialects.constrain import BoundDialect
 from server.dialects.detect import bind, detect, generic, measured, reads
-from server.dialects.table import ALL_MARKERS, Dialect
+from server.dialects.dialect import Dialect
+from server.dialects.table import ALL_MARKERS
 from server.engine.protocol import Engine
 from server.engine.scripted import ScriptedEngine, load_script
 from server.errors import TemplateFailed
 from server.frames import ModelFacts
-from server.prompt.prompt import Prompter
+from server.prompt.prompt import Prompter, probe_call
 from server.settings import Settings
 from server.turn import ToolCall
 
@@ -69,17 +70,24 @@ def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
 def _measured(prompter: Prompter, dialect: Dialect) -> Dialect | None:
     """The dialect with the template's own whitespace; None where the dialect does not read back what the
     template writes for a call."""
+    probe, other = probe_call(0, "one", "two"), probe_call(1, "three")
     try:
-        one = prompter.rendered_calls(1)
+        one = prompter.rendered_calls((probe,))
     except TemplateFailed as error:
         _log.warning("the template refuses a probe call: %s", error)
         return None
+    if not reads(dialect, one, (probe,)):
+        return None
+    two, empty = (_written(prompter, calls) for calls in ((probe, other), (probe_call(0),)))
+    return measured(dialect, one, two, empty)
+
+
+def _written(prompter: Prompter, calls: tuple[ToolCall, ...]) -> str:
+    """What the template writes for some calls; nothing if it refuses them."""
     try:
-        two = prompter.rendered_calls(2)
+        return prompter.rendered_calls(calls)
     except TemplateFailed:
-        two = ""
-    probe = ToolCall("", "probe_tool", '{"probe_key": "value 0"}')
-    return measured(dialect, one, two) if reads(dialect, one, (probe,)) else None
+        return ""
 
 
 def _facts(engine: Engine, dialect: Dialect, settings: Settings, warnings: tuple[str, ...]) -> ModelFacts:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from server.dialects.constrain import BoundDialect, ReasoningState
+from server.schema.parameters import UNKNOWN, Parameters
 from server.schema.verify import Verifier
 
 
@@ -15,12 +16,14 @@ class HeldValue:
     """A value with a schema: a tool's arguments, or the text of a response format.
 
     ``exact`` says that the constraint decides the whole schema, so that the value may stream. A value
-    that ``must_be_valid`` never leaves otherwise; any other leaves with a warning.
+    that ``must_be_valid`` never leaves otherwise; any other leaves with a warning. ``parameters`` are
+    those of a tool.
     """
 
     verifier: Verifier
     exact: bool
     must_be_valid: bool
+    parameters: Parameters = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ compiled constraints are kept by their text, since agents send the same tools ag
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections import OrderedDict
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from llguidance import LLMatcher
 
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
+from server.dialects.form import span_form
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.prompt.prompt import Prompt
@@ -22,6 +24,7 @@ from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue
 from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
+from server.schema.parameters import Parameters
 from server.schema.references import place_of
 from server.settings import Settings
 from server.turn import ResponseFormat, Turn
@@ -31,6 +34,7 @@ _log = logging.getLogger("toolspan.runner")
 ANY_OBJECT = '{"type": "object"}'
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 KEPT_CONSTRAINTS = 64
+_NO_KEY = '<>"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Preparer:
         self._model = model
         self._settings = settings
         self._markup = tuple(model.engine.vocabulary.markup_texts())
+        self._by_element = span_form(model.bound.dialect).elements is not None
         self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
     def prepare(self, request: int, turn: Turn) -> PreparedTurn:
@@ -92,7 +97,10 @@ class Preparer:
             raise
         for number, (name, schema) in enumerate(named.items()):
             self._refuse_markup(name, f"tools[{number}].function.name")
-            self._refuse_markup_in(schema, f"tools[{number}].function.parameters", f"tool {quoted(name)}: ")
+            param = f"tools[{number}].function.parameters"
+            self._refuse_markup_in(schema, param, f"tool {quoted(name)}: ")
+            if self._by_element:
+                _refuse_keys(schema.parameters, param, name)
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -155,7 +163,7 @@ class Preparer:
     ) -> AnswerForm:
         dialect = self._model.bound.dialect
         return AnswerForm(
-            tools=tuple(CallableTool(name, schema.lowered.text) for name, schema in tools.items()),
+            tools=tuple(self._callable(name, schema) for name, schema in tools.items()),
             must_call=turn.tool_choice.mode == "required",
             parallel=turn.parallel_tool_calls,
             response=response.lowered.text if response else None,
@@ -169,7 +177,7 @@ class Preparer:
         strict = {tool.name for tool in turn.tools if tool.strict or form.must_call}
         return AnswerPlan(
             bound=self._model.bound,
-            tools={name: _held(schema, name in strict) for name, schema in tools.items()},
+            tools={name: self._held_tool(schema, name in strict) for name, schema in tools.items()},
             response=_held(response, True) if response else None,
             reasoning=form.reasoning,
             must_call=form.must_call,
@@ -177,6 +185,18 @@ class Preparer:
             stop=() if response else turn.stop,
             repeats=self._settings.repeat_calls,
         )
+
+    def _callable(self, name: str, schema: Prepared) -> CallableTool:
+        if self._by_element:
+            return CallableTool(name, schema.lowered.text, schema.parameters)
+        return CallableTool(name, schema.lowered.text)
+
+    def _held_tool(self, schema: Prepared, must_be_valid: bool) -> HeldValue:
+        held = _held(schema, must_be_valid)
+        if not self._by_element:
+            return held
+        exact = held.exact and schema.parameters.exact
+        return dataclasses.replace(held, exact=exact, parameters=schema.parameters)
 
     # The constraint.
 
@@ -200,6 +220,17 @@ class Preparer:
                 code="schema_too_large",
                 param="tools",
             ) from error
+
+
+def _refuse_keys(known: Parameters, param: str, tool: str) -> None:
+    """Names of parameters that the dialect can't write: its key ends where its markup begins."""
+    for each in known.declared:
+        if not each.key or any(character in _NO_KEY or character < " " for character in each.key):
+            raise InvalidSchema(
+                f"tool {quoted(tool)}: the parameter {quoted(each.key)} can't be written in this model's "
+                "form of calls: a name may not be empty or have quotes, angle brackets or control characters",
+                param=param,
+            )
 
 
 def _spells(what: str, markup: str, param: str) -> InvalidSchema:

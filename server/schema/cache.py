@@ -10,9 +10,11 @@ import hashlib
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 
 from server.schema.check import Checked, check
 from server.schema.lower import Lowered, lower
+from server.schema.parameters import Parameters, parameters
 from server.schema.verify import Verifier
 
 ENTRY_LIMIT = 256
@@ -23,13 +25,18 @@ lowered, and compiled for validation."""
 BYTES_PER_ENTRY = 8_192
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """A schema ready to be held to."""
 
     checked: Checked
     lowered: Lowered
     verifier: Verifier
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The schema for dialects that write each argument by itself."""
+        return parameters(self.lowered.schema)
 
 
 class Cache:

@@ -1,0 +1,163 @@
+"""Reads the arguments of a call out of its terminals, as pieces of JSON text."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from typing import Protocol
+
+from server.dialects.span import RAW, Lexeme
+from server.schema.parameters import Parameters, Value
+
+_LONGEST_LITERAL = 65_536
+_LONGEST_SCALAR = 512
+_SPELLINGS = {"true": "true", "false": "false", "none": "null", "null": "null"}
+
+
+class ArgumentsReader(Protocol):
+    """``feed`` the terminals after a call's name; ``close`` at its end, ``cut`` where the turn ends
+    before."""
+
+    complete: bool
+
+    def feed(self, lexeme: Lexeme) -> Iterator[str]: ...
+
+    def close(self) -> str: ...
+
+    def cut(self, text: str) -> str: ...
+
+
+class JsonArguments:
+    """Arguments that are one JSON object."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._depth = 0
+
+    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+        terminal, text = lexeme
+        if self.complete or not (self._depth or terminal == "LBRACE"):
+            return
+        self._depth += terminal in ("LBRACE", "LSQB")
+        self._depth -= terminal in ("RBRACE", "RSQB")
+        self.complete = self._depth == 0
+        yield text
+
+    def close(self) -> str:
+        return ""
+
+    def cut(self, text: str) -> str:
+        """What is left of a terminal in the middle of which the turn has ended."""
+        return text if self._depth else ""
+
+
+class ElementArguments:
+    """Arguments that are one element each: text as it stands, other values as JSON.
+
+    A value that may be text leaves as it comes as soon as it can be nothing else; one that is JSON does
+    where the constraint wrote it (``trusted``), else it is read as Python writes it, too. Of a key that comes
+    twice the first value counts.
+    """
+
+    def __init__(self, parameters: Parameters, *, trusted: bool) -> None:
+        self.complete = False
+        self._parameters = parameters
+        self._trusted = trusted
+        self._keys: set[str] = set()
+        self._value: _ValueReader | None = None
+
+    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+        terminal, text = lexeme
+        match terminal:
+            case "KEY":
+                yield from self._begun(text)
+            case "TEXT_KIND" | "JSON_KIND" if self._value is not None:
+                self._value.told(text=terminal == "TEXT_KIND")
+            case "VALUE_END" | "CDATA_END" if self._value is not None:
+                yield self._value.end()
+                self._value = None
+            case "CDATA_OPEN" if self._value is not None:
+                self._value.told(text=True)
+            case _ if terminal == RAW and self._value is not None:
+                yield self._value.feed(text)
+
+    def close(self) -> str:
+        self.complete = True
+        return "}" if self._keys else "{}"
+
+    def cut(self, text: str) -> str:
+        return ""  # the beginning of a closing marker, at most
+
+    def _begun(self, key: str) -> Iterator[str]:
+        if key in self._keys:
+            return
+        yield f"{', ' if self._keys else '{'}{json.dumps(key, ensure_ascii=False)}: "
+        self._keys.add(key)
+        self._value = _ValueReader(self._parameters.value(key), trusted=self._trusted)
+
+
+class _ValueReader:
+    """One value: what has come of it and waits until it is certain what it is."""
+
+    def __init__(self, value: Value, *, trusted: bool) -> None:
+        self._value = value
+        self._trusted = trusted
+        self._waiting: list[str] = []
+        self._is_text = not value.may_be_other
+        self._is_other = not value.may_be_text
+        self._structured = False  # it may be an array or an object, which only its end can tell
+        self._opened = False
+
+    def told(self, *, text: bool) -> None:
+        """The dialect says what the value is; it is believed where the schema allows that."""
+        if text and self._value.may_be_text:
+            self._is_text, self._is_other = True, False
+        elif not text and self._value.may_be_other:
+            self._is_text, self._is_other = False, True
+
+    def feed(self, text: str) -> str:
+        if self._is_other and self._trusted:
+            return text
+        self._waiting.append(text)
+        if not (self._is_text or self._is_other or self._structured):
+            begun = "".join(self._waiting)
+            self._structured = begun.lstrip()[:1] in ("{", "[") and self._value.may_become_other(begun)
+            self._is_text = len(begun) > _LONGEST_SCALAR or not self._value.may_become_other(begun)
+            self._is_text &= not self._structured
+        return self._let_go() if self._is_text else ""
+
+    def end(self) -> str:
+        whole = "".join(self._waiting)
+        if self._is_other:
+            return "" if self._trusted else _as_json(whole)
+        if not self._is_text and self._value.is_other(whole):
+            return whole.strip()
+        return self._let_go() + '"'
+
+    def _let_go(self) -> str:
+        opening = "" if self._opened else '"'
+        self._opened = True
+        text = "".join(self._waiting)
+        self._waiting.clear()
+        return opening + json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _as_json(text: str) -> str:
+    """The JSON of a value as a model wrote it: JSON, Python, or true and none in any case. What is nothing
+    of these is text, and the schema's check will say so."""
+    text = text.strip()
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return _SPELLINGS.get(text.lower()) or _python_as_json(text) or json.dumps(text, ensure_ascii=False)
+    return text
+
+
+def _python_as_json(text: str) -> str | None:
+    if len(text) > _LONGEST_LITERAL:
+        return None
+    try:
+        return json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,48 @@
+"""What a row of the dialect table says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a model writes calls and reasoning.
+
+    ``span`` names the rule of the grammar file that a span is. ``markers`` take the place of the file's
+    terminals of the same name: a token where the vocabulary has one, and hidden in what clients send.
+    ``keys`` do too, and are only text. ``inner`` are tokens that stand within the texts of markers, where
+    the vocabulary has them. A gap that is not named in ``gaps`` is empty; those of a template are
+    measured when it is loaded. ``separator`` stands between two spans. Where calls have ids in the text, they
+    are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
+    of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
+    ``tools_in_template`` is False where the template knows no tools and the system text has to describe
+    them. ``bare`` says that such a model may forget the markers around a call.
+    """
+
+    name: str
+    grammar: str
+    cues: tuple[str, ...]
+    markers: Mapping[str, str]
+    span: str = "span"
+    keys: Mapping[str, str] = field(default_factory=dict)
+    inner: tuple[str, ...] = ()
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    separator: str = ""
+    indexed: bool = False
+    reasoning: tuple[str, str] | None = None
+    after_reasoning: str = ""
+    tools_in_template: bool = True
+    parallel: bool = True
+    bare: bool = False
+
+    @property
+    def opener(self) -> str:
+        """The text that opens a span."""
+        return self.markers["OPEN"]
+
+    @property
+    def marker_texts(self) -> tuple[str, ...]:
+        """Every marker of the dialect, those of reasoning and those within others included."""
+        return (*self.markers.values(), *self.inner, *(self.reasoning or ()))

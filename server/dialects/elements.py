@@ -1,0 +1,163 @@
+"""The rules of arguments that are written one by one, for the constraint.
+
+Parameters may come in any order, each at most once, required ones always, as long as a tool has few: a rule
+for each set of those that are left (2**n). Tools with more have theirs in the order of the schema, as the
+prompt shows them. A value of text ends at the first full closing marker, which the lexer takes together with
+it, since it never backs up: an enum value is one literal with its end, and any text a lazy terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from server.dialects.form import ElementForm, Item, Literal, Marker, Slot
+from server.dialects.grammar import between_slashes, lark_string, pattern_of
+from server.schema.parameters import Parameter, Parameters, Value
+
+ANY_ORDER = 7
+"""The parameters that may come in any order."""
+ANY_ORDER_RULES = 2_048
+"""The rules that all tools of an answer may have for that, together."""
+
+Joined = Callable[..., str]
+Split = Callable[[str], tuple[str, str]]
+
+
+class ElementRules:
+    """Writes the rules for the arguments of one tool after another. ``joined`` gives items as rule text,
+    ``split`` the text before the first token of a marker, and the rest; ``tools`` is how many there will
+    be."""
+
+    def __init__(self, form: ElementForm, joined: Joined, split: Split, tools: int) -> None:
+        self._form = form
+        self._joined = joined
+        self._split = split
+        self._any_order = min(ANY_ORDER, (ANY_ORDER_RULES // tools).bit_length() - 1)
+
+    def rules(self, name: str, parameters: Parameters) -> Iterator[str]:
+        """The rules of one tool's arguments; ``name`` is the first one's."""
+        declared = parameters.declared
+        for place, each in enumerate(declared):
+            yield from self._parameter(f"{name}_{place}", each.key, each.value)
+        free = f"{name}_free" if parameters.rest else ""
+        if parameters.rest:
+            yield from self._free(free, [each.key for each in declared], parameters.rest)
+        if len(declared) <= self._any_order:
+            yield from self._in_any_order(name, declared, free)
+        else:
+            yield from self._in_order(name, declared, free)
+
+    # Which parameters, in which order.
+
+    def _in_any_order(self, name: str, declared: Sequence[Parameter], free: str) -> Iterator[str]:
+        """``NAME_then_SET`` is what may come after a parameter while those of the set have not come, its bits
+        those of their places."""
+        form, everything = self._form, (1 << len(declared)) - 1
+        required = sum(1 << place for place, each in enumerate(declared) if each.required)
+        for left in range(everything + 1):
+            onward = [
+                f"{name}_{place} {name}_then_{left & ~(1 << place)}"
+                for place in range(len(declared))
+                if left >> place & 1
+            ]
+            if free:
+                onward.append(f"{free} {name}_then_{left}")
+            if left == everything:
+                empty = [] if required else [lark_string(form.empty)]
+                yield f"{name}: {' | '.join([*empty, *self._after(form.before, onward)])}"
+            if left != everything or free:
+                last = [] if left & required else [lark_string(form.last)]
+                yield f"{name}_then_{left}: {' | '.join([*last, *self._after(form.between, onward)])}"
+
+    def _in_order(self, name: str, declared: Sequence[Parameter], free: str) -> Iterator[str]:
+        """``NAME_from_PLACE`` is what may come after a parameter, none before the place."""
+        form = self._form
+        for place in range(len(declared) + 1):
+            onward = []
+            for later in range(place, len(declared)):
+                onward.append(f"{name}_{later} {name}_from_{later + 1}")
+                if declared[later].required:
+                    break
+            complete = not any(each.required for each in declared[place:])
+            if free and complete:
+                onward.append(f"{free} {name}_from_{len(declared)}")
+            if place == 0:
+                empty = [lark_string(form.empty)] if complete else []
+                yield f"{name}: {' | '.join([*empty, *self._after(form.before, onward)])}"
+            else:
+                last = [lark_string(form.last)] if complete else []
+                yield f"{name}_from_{place}: {' | '.join([*last, *self._after(form.between, onward)])}"
+
+    @staticmethod
+    def _after(gap: str, onward: Sequence[str]) -> list[str]:
+        return [f"{lark_string(gap)} ({' | '.join(onward)})"] if onward else []
+
+    # One parameter.
+
+    def _parameter(self, name: str, key: str, value: Value) -> Iterator[str]:
+        forms = []
+        for kind, body, lines in self._bodies(name, value):
+            yield from lines
+            forms.append(f"{self._before_value({'key': key, 'kind': kind})} {body}")
+        yield f"{name}: {' | '.join(forms)}"
+
+    def _free(self, name: str, declared: Sequence[str], value: Value) -> Iterator[str]:
+        """A parameter with any key but the declared ones."""
+        terminal = f"{name.upper()}_KEY"
+        excluded = f" & ~/({'|'.join(map(pattern_of, declared))})/" if declared else ""
+        yield f'{terminal}: /[^<>"\\x00-\\x1f]+/{excluded}'
+        forms = []
+        place = next(at for at, item in enumerate(self._form.parameter) if item == Slot("key"))
+        before = self._joined(self._form.parameter[:place])
+        for kind, body, lines in self._bodies(name, value):
+            yield from lines
+            after = self._before_value({"kind": kind}, self._form.parameter[place + 1 :])
+            forms.append(f"{before} {terminal} {after} {body}")
+        yield f"{name}: {' | '.join(forms)}"
+
+    def _before_value(self, slots: dict[str, str], items: Sequence[Item] | None = None) -> str:
+        return self._joined((self._form.parameter if items is None else items)[:-1], slots)
+
+    # Its value, with what closes it.
+
+    def _bodies(self, name: str, value: Value) -> Iterator[tuple[str, str, list[str]]]:
+        """The forms of a value: its kind, rule text, and the rules and terminals for that."""
+        text, other = (each.text for each in self._form.kinds or (Literal(""), Literal("")))
+        if value.may_be_text:
+            texts = value.only_texts if self._form.kinds else value.texts
+            yield text, f"{name}_text", [*self._text(f"{name}_text", texts)]
+            if self._form.cdata is not None:
+                yield text, f"{name}_cdata", [*self._cdata(f"{name}_cdata", value.only_texts)]
+        if value.may_be_other and (self._form.kinds or not value.may_be_text):
+            rule = f"{name}_json: %json {value.engine_text}"
+            yield other, f"{name}_json {self._end(self._form.value_end)}", [rule]
+
+    def _text(self, name: str, texts: Sequence[str]) -> Iterator[str]:
+        excluded = []
+        if self._form.cdata is not None:
+            excluded = [f"/{pattern_of(self._form.cdata[0].text)}(?s:.*)/"]
+        yield from self._until(name, texts, self._form.value_end, excluded)
+
+    def _cdata(self, name: str, texts: Sequence[str]) -> Iterator[str]:
+        assert self._form.cdata is not None
+        opener, closer = self._form.cdata
+        yield f"{name}: {self._end(opener)} {name}_body"
+        yield from self._until(f"{name}_body", texts, closer, [])
+
+    def _until(
+        self, name: str, texts: Sequence[str], end: Literal | Marker, excluded: Sequence[str]
+    ) -> Iterator[str]:
+        """A rule for a text and what closes it: where that is or has a token, no text can hold it; else
+        the first time its characters come is the end."""
+        terminal = name.upper()
+        lead, rest = self._split(end.text) if isinstance(end, Marker) else (end.text, "")
+        close = pattern_of(lead)
+        patterns = [f"/(?:{between_slashes(each)}){close}/" for each in texts] or [f"/(?s:.*){close}/"]
+        if lead and (texts or rest):
+            excluded = [*excluded, f"/(?s:.*){pattern_of(end.text)}(?s:.+)/"]
+        lazy = "" if rest or texts else "[lazy]"
+        yield f"{name}{lazy}: {terminal} {rest}".rstrip()
+        yield f"{terminal}: {' & '.join([*patterns, *(f'~{each}' for each in excluded)])}"
+
+    def _end(self, item: Literal | Marker) -> str:
+        return self._joined([item])

@@ -1,0 +1,326 @@
+"""A lowered object schema as a list of parameters, for dialects that write every argument by itself, text as
+it stands and any other value as JSON.
+
+Where a value may be text or something else, the same characters may mean either. They are the other value
+where they are its JSON and valid as that, else they are text. What can't be held to while generating is
+loosened, as in ``lower``, and verified on the finished call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import jsonschema_rs
+
+from server.schema import compiling
+from server.schema.patterns import any_text, literal
+
+TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+"""All types of JSON values; an integer is a number, too."""
+
+_ABOUT_TEXT = frozenset({"type", "enum", "const", "pattern", "minLength", "maxLength", "allOf", "anyOf"})
+_ABOUT_KEYS = frozenset({"type", "properties", "required", "additionalProperties"})
+_WORDS = {"null": ("null",), "boolean": ("true", "false")}
+_NOTES = frozenset({"$comment", "$defs", "default", "deprecated", "description", "examples", "title"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a parameter may be. ``types`` are those of its values. ``only_texts`` are patterns that a text has
+    to match, all of them and as a whole; none: any text. ``texts`` are the same for characters that may be a
+    text or another value. ``exact``: whatever they match is valid. ``schema`` is that of the values that are
+    no text."""
+
+    types: frozenset[str]
+    only_texts: tuple[str, ...]
+    texts: tuple[str, ...]
+    exact: bool
+    schema: Mapping[str, object]
+
+    @property
+    def may_be_text(self) -> bool:
+        return "string" in self.types
+
+    @property
+    def may_be_other(self) -> bool:
+        return bool(self.types - {"string"})
+
+    @cached_property
+    def engine_text(self) -> str:
+        """The schema of the values that are no text, as the constraint engine is given it."""
+        return compiling.engine_text(dict(self.schema))
+
+    @cached_property
+    def _validator(self) -> jsonschema_rs.Validator:
+        return jsonschema_rs.Draft202012Validator(dict(self.schema), offline=True)
+
+    def is_other(self, characters: str) -> bool:
+        """Whether the characters are the JSON of a valid value that is no text."""
+        try:
+            value = json.loads(characters)
+            return not isinstance(value, str) and self._validator.is_valid(value)
+        except (ValueError, RecursionError):
+            return False
+
+    def may_become_other(self, characters: str) -> bool:
+        """Whether these may be the beginning of the JSON of a value that is no text."""
+        begun = characters.lstrip(" \t\n\r")
+        words = [word for kind, words in _WORDS.items() if kind in self.types for word in words]
+        if any(word.startswith(begun.rstrip(" \t\n\r")) for word in words):
+            return True
+        openers = {"{": "object", "[": "array"}
+        if begun[:1] in openers:
+            return openers[begun[:1]] in self.types
+        numbers = self.types & {"integer", "number"}
+        return not begun or (bool(numbers) and set(begun) <= set("+-.0123456789eE \t\n\r"))
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    key: str
+    required: bool
+    value: Value
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a tool, in the order of its schema. ``rest`` is the value of keys that are not
+    declared, None where there can't be any. ``exact``: what is within all of this is valid."""
+
+    declared: tuple[Parameter, ...] = ()
+    rest: Value | None = None
+    exact: bool = True
+    _values: Mapping[str, Value] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_values", {each.key: each.value for each in self.declared})
+
+    def value(self, key: str) -> Value:
+        """What the value of a key may be: anything, if nothing is known of it."""
+        return self._values.get(key) or self.rest or ANY
+
+
+def parameters(schema: Mapping[str, object]) -> Parameters:
+    """Reads a lowered schema of objects."""
+    return _Reader(schema).parameters()
+
+
+class _Reader:
+    def __init__(self, schema: Mapping[str, object]) -> None:
+        definitions = schema.get("$defs", {})
+        assert isinstance(definitions, dict)
+        self._definitions = definitions
+        self._root = schema
+
+    def parameters(self) -> Parameters:
+        root = self._resolved(self._root)
+        properties, required = root.get("properties", {}), root.get("required", [])
+        assert isinstance(properties, dict)
+        assert isinstance(required, list)
+        plain = not set(root) - _ABOUT_KEYS - _NOTES
+        nodes = properties | {key: True for key in required if key not in properties}
+        declared = tuple(Parameter(key, key in required, self._value(node)) for key, node in nodes.items())
+        others = root.get("additionalProperties", True)
+        closed = others is False and (plain or "patternProperties" not in root)
+        rest = None if closed else self._value(others if plain else True)
+        values = [each.value for each in declared] + ([rest] if rest else [])
+        return Parameters(declared, rest, plain and all(each.exact for each in values))
+
+    def _value(self, node: object) -> Value:
+        types = self._types(node)
+        only, exact = self._texts(node) if "string" in types else ((), True)
+        texts = only
+        others = types - {"string"}
+        if texts and others:
+            words = self._words(node, others)
+            if words is None:
+                texts, exact = (), False
+            else:
+                texts = tuple(f"(?:{each})|{'|'.join(map(literal, words))}" for each in texts)
+        return Value(types, only, texts, exact, self._schema_of_others(node, others) if others else {})
+
+    def _schema_of_others(self, node: object, others: frozenset[str]) -> dict[str, object]:
+        """The schema of the values that are no text, with the definitions it refers to."""
+        plain: dict[str, object] = dict(node) if isinstance(node, dict) else {}
+        if "string" in self._types(node):
+            plain = {"allOf": [node]} if plain else {}
+            plain["type"] = sorted(others - ({"integer"} if "number" in others else set()))
+        whole = plain | ({"$defs": self._definitions} if self._definitions else {})
+        return whole if "allOf" not in plain or compiling.takes(whole) else plain | {"allOf": []}
+
+    # Types.
+
+    def _types(self, node: object, followed: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The types of the values that a schema may have; too many rather than too few."""
+        if not isinstance(node, dict):
+            return frozenset() if node is False else TYPES
+        found = TYPES
+        for keyword, value in node.items():
+            match keyword:
+                case "type":
+                    found &= _named(value)
+                case "const":
+                    found &= _types_of([value])
+                case "enum":
+                    assert isinstance(value, list)
+                    found &= _types_of(value)
+                case "$ref" if value not in followed:
+                    found &= self._types(self._definition(value), followed | {str(value)})
+                case "allOf":
+                    for each in value:
+                        found &= self._types(each, followed)
+                case "anyOf":
+                    found &= frozenset().union(*(self._types(each, followed) for each in value))
+        return found
+
+    def _definition(self, reference: object) -> object:
+        return self._definitions.get(str(reference).removeprefix("#/$defs/"), True)
+
+    def _resolved(self, node: Mapping[str, object]) -> Mapping[str, object]:
+        """The schema itself where this is only a reference to it, or a list of one."""
+        for _ in range(8):
+            said = {key: value for key, value in node.items() if key not in _NOTES}
+            target = self._definition(said["$ref"]) if set(said) in ({"$ref"}, {"$ref", "type"}) else None
+            alone = said.get("allOf") if set(said) in ({"allOf"}, {"allOf", "type"}) else None
+            if isinstance(alone, list) and len(alone) == 1:
+                target = alone[0]
+            if not isinstance(target, dict):
+                break
+            node = target
+        return node
+
+    # Texts.
+
+    def _texts(self, node: object) -> tuple[tuple[str, ...], bool]:
+        """Patterns for the texts of a schema, and whether they are all that it says of texts."""
+        if not isinstance(node, dict):
+            return (), True
+        node = self._resolved(node)
+        exact = not set(node) - _ABOUT_TEXT - _NOTES or not self._limits_text(node)
+        patterns: list[str] = []
+        if (listed := _listed(node)) is not None:
+            patterns.append("|".join(literal(each) for each in listed if isinstance(each, str)))
+        if "minLength" in node or "maxLength" in node:
+            least, most = node.get("minLength", 0), node.get("maxLength", "")
+            patterns.append(_whole(any_text(int(str(least)), str(most))) or "")
+        if "pattern" in node:
+            whole = _whole(str(node["pattern"]))
+            patterns += [whole] if whole is not None else []
+            exact = exact and whole is not None
+        for each in _schemas(node, "allOf"):
+            texts, known = self._texts(each)
+            patterns += texts
+            exact = exact and known
+        if "anyOf" in node:
+            one, known = self._texts_of_any(_schemas(node, "anyOf"))
+            patterns += one
+            exact = exact and known
+        return tuple(dict.fromkeys(patterns)), exact
+
+    def _limits_text(self, node: Mapping[str, object]) -> bool:
+        return bool(set(node) & {"format", "not", "oneOf", "$ref", "if"})
+
+    def _texts_of_any(self, branches: Iterable[object]) -> tuple[tuple[str, ...], bool]:
+        """One pattern for the texts of all branches that have texts, none if one of them has any."""
+        found = [self._texts(each) for each in branches if "string" in self._types(each)]
+        if any(not texts for texts, _ in found):
+            return (), all(exact for texts, exact in found if not texts)
+        if any(len(texts) > 1 for texts, _ in found):
+            return (), False
+        return ("|".join(f"(?:{texts[0]})" for texts, _ in found),), all(exact for _, exact in found)
+
+    def _words(self, node: object, others: frozenset[str]) -> list[str] | None:
+        """All values that are no text, as JSON; None where they can't be listed."""
+        if isinstance(node, dict) and (listed := _listed(node)) is not None:
+            return [json.dumps(each, ensure_ascii=False) for each in listed if not isinstance(each, str)]
+        if others - set(_WORDS):
+            return None
+        return [word for kind in sorted(others) for word in _WORDS[kind]]
+
+
+def _listed(node: Mapping[str, object]) -> list[object] | None:
+    if "const" in node:
+        return [node["const"]]
+    listed = node.get("enum")
+    return listed if isinstance(listed, list) else None
+
+
+def _schemas(node: Mapping[str, object], keyword: str) -> list[object]:
+    listed = node.get(keyword, [])
+    assert isinstance(listed, list)
+    return listed
+
+
+def _named(value: object) -> frozenset[str]:
+    names = {value} if isinstance(value, str) else set(value) if isinstance(value, list) else set()
+    return frozenset(names | ({"integer"} if "number" in names else set())) & TYPES
+
+
+def _types_of(values: Iterable[object]) -> frozenset[str]:
+    return frozenset().union(*(_type_names(each) for each in values))
+
+
+def _type_names(value: object) -> frozenset[str]:
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int() | float():
+            return frozenset({"integer", "number"})
+        case str():
+            return frozenset({"string"})
+    return frozenset({"array" if isinstance(value, list) else "object"})
+
+
+_ANY_BEFORE, _ANY_AFTER = "(?s:.*)", "(?s:.*)"
+
+
+def _whole(pattern: str) -> str | None:
+    """A pattern that is searched for, as one for the whole text; None where an anchor stands elsewhere than
+    at its ends."""
+    begins, ends = pattern.startswith("^"), pattern.endswith("$") and not _escaped_end(pattern)
+    inner = pattern[begins : len(pattern) - ends]
+    parts = list(_outside_classes(inner))
+    if "^" in parts or "$" in parts or ((begins or ends) and _alternates(parts)):
+        return None
+    return f"{'' if begins else _ANY_BEFORE}(?:{inner}){'' if ends else _ANY_AFTER}"
+
+
+def _escaped_end(pattern: str) -> bool:
+    stem = pattern[:-1]
+    return (len(stem) - len(stem.rstrip("\\"))) % 2 == 1
+
+
+def _outside_classes(pattern: str) -> Iterator[str]:
+    """The characters of a pattern that are neither escaped nor within a class."""
+    escaped = inside = False
+    for each in pattern:
+        if escaped:
+            escaped = False
+        elif each == "\\":
+            escaped = True
+        elif inside:
+            inside = each != "]"
+        elif each == "[":
+            inside = True
+        else:
+            yield each
+
+
+def _alternates(parts: Iterable[str]) -> bool:
+    depth = 0
+    for each in parts:
+        depth += (each == "(") - (each == ")")
+        if each == "|" and depth == 0:
+            return True
+    return False
+
+
+ANY = Value(TYPES, (), (), True, {"type": ["array", "boolean", "null", "number", "object"]})
+"""Any value: text, if it is no JSON."""
+UNKNOWN = Parameters()
+"""What is known of the parameters of a tool without a schema."""

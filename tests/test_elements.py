@@ -1,0 +1,273 @@
+"""Dialects that write each argument by itself: what the constraint lets through is what the parser reads,
+with the types of the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from answers import folded
+from languages import Language
+
+from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
+from server.dialects.elements import ANY_ORDER
+from server.dialects.form import span_form, written_calls
+from server.dialects.parse import TurnParser
+from server.dialects.table import DIALECTS
+from server.schema.cache import prepared
+from server.turn import ToolCall
+
+ELEMENT_ROWS = [row for row in DIALECTS if span_form(row).elements is not None]
+ROWS = pytest.mark.parametrize("row", ELEMENT_ROWS, ids=lambda row: row.name)
+VOCABULARIES = ("text", "tokens", "inner")
+"""Markers as text, as one token each, and as text around a token, where a row has such ones."""
+BOUND = [
+    pytest.param(row, kind, id=f"{row.name}-{kind}")
+    for row in ELEMENT_ROWS
+    for kind in (VOCABULARIES if row.inner else VOCABULARIES[:2])
+]
+
+
+class Model:
+    """One dialect, one vocabulary, one tool ``f``."""
+
+    def __init__(self, row: Any, kind: str, properties: dict[str, Any], **more: Any) -> None:
+        schema = {"type": "object", "properties": properties, **more}
+        made = prepared(json.dumps(schema), "tools", as_object=True)
+        self.parameters = made.parameters
+        self.row = row
+        wanted = {"text": (), "tokens": row.marker_texts, "inner": row.inner}[kind]
+        markers = sorted(set(wanted), key=len, reverse=True)
+        self.bound = BoundDialect(row, {marker: 257 + place for place, marker in enumerate(markers)})
+        tool = CallableTool("f", made.lowered.text, made.parameters)
+        self.form = AnswerForm((tool,), must_call=True, parallel=False)
+        self.language = Language(compose(self.bound, self.form), tuple(self.bound.tokens))
+
+    def text(self, arguments: str) -> str:
+        return written_calls(self.row, [ToolCall("", "f", arguments)])
+
+    def allows(self, text: str) -> bool:
+        return self.language.has(text)
+
+    def read(self, text: str, *, trusted: bool = True) -> Any:
+        """The arguments read out of one call."""
+        return self.read_tokens(self.language.ids(text), trusted=trusted)
+
+    def read_tokens(self, tokens: list[int], *, trusted: bool = True) -> Any:
+        parser = TurnParser(
+            self.bound,
+            ["f"],
+            calls_only=True,
+            trusted=trusted,
+            new_id=str,
+            parameters={"f": self.parameters},
+        )
+        events = [e for each in tokens for e in parser.feed(each, self.language.data(each))] + parser.flush()
+        (line,) = folded(events)
+        assert line.startswith("call f ")
+        return json.loads(line.removeprefix("call f ").replace("\n", "\\n"))
+
+
+TYPED = {
+    "text": {"type": "string"},
+    "count": {"type": "integer", "minimum": 1},
+    "ratio": {"type": "number"},
+    "on": {"type": "boolean"},
+    "list": {"type": "array", "items": {"type": "string"}},
+    "more": {"type": "object", "properties": {"x": {"type": ["integer", "null"]}}},
+}
+VALUES = (
+    {"text": "a word"},
+    {"text": ""},
+    {"text": "42"},
+    {"text": "null"},
+    {"text": '{"a": 1}'},
+    {"text": " two  spaces "},
+    {"text": "line\n\nline\n"},
+    {"text": "\nfirst"},
+    {"text": 'quotes " and \\ and \t'},
+    {"text": "<b>é🦊</b>"},
+    {"text": "<parameter=x> </parameter </functio <tool_call"},
+    {"count": 42},
+    {"ratio": -0.5},
+    {"on": True},
+    {"list": ["<a>", 'b"', ""]},
+    {"list": []},
+    {"more": {"x": None}},
+    {"text": "x", "count": 1, "on": False, "list": ["y"]},
+    {},
+)
+
+
+@pytest.mark.parametrize(("row", "kind"), BOUND)
+def test_values_are_allowed_and_keep_their_types(row: Any, kind: str) -> None:
+    model = Model(row, kind, TYPED)
+    for value in VALUES:
+        text = model.text(json.dumps(value, ensure_ascii=False))
+        assert model.allows(text), text
+        assert model.read(text) == value
+        assert model.read(text, trusted=False) == value
+
+
+@pytest.mark.parametrize(("row", "kind"), BOUND)
+def test_digits_are_kept(row: Any, kind: str) -> None:
+    model = Model(row, kind, {"n": {"type": "number"}})
+    text = model.text('{"n": 12345678901234567890.10}')
+    assert model.allows(text)
+    parser = TurnParser(model.bound, ["f"], new_id=str, parameters={"f": model.parameters})
+    ids = model.language.ids(text)
+    events = [e for each in ids for e in parser.feed(each, model.language.data(each))]
+    assert folded(events) == ['call f {"n": 12345678901234567890.10}']
+
+
+@ROWS
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"enum": ["a", "ab", "b\n"]}, ["a", "ab", "b\n"], ["b", "abc", ""]),
+        ({"const": "only / this"}, ["only / this"], ["only"]),
+        ({"type": "string", "pattern": "^[a-c]{2}$"}, ["ab"], ["a", "abc", "xab"]),
+        ({"type": "string", "pattern": "a/b"}, ["a/b", "xxa/byy"], ["ab"]),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "é🦊\n"], ["a", "abcd"]),
+        ({"type": "string", "format": "date"}, ["2026-02-28"], ["2026-02-30", "today"]),
+        ({"type": "integer", "maximum": 5}, [5], [6, "5x", 1.5]),
+        ({"type": "array", "items": {"enum": [1, 2]}, "minItems": 1}, [[1, 2]], [[], [3]]),
+    ],
+)
+def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) -> None:
+    model = Model(row, "text", {"v": schema}, required=["v"])
+    assert model.parameters.exact
+    for value in good:
+        text = model.text(json.dumps({"v": value}, ensure_ascii=False))
+        assert model.allows(text), text
+        assert model.read(text) == {"v": value}
+    for value in bad:
+        assert not model.allows(model.text(json.dumps({"v": value}, ensure_ascii=False))), value
+
+
+NULLABLE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+
+
+@ROWS
+@pytest.mark.parametrize(
+    ("schema", "characters", "value"),
+    [
+        (NULLABLE, "null", None),
+        (NULLABLE, "nullable", "nullable"),
+        (NULLABLE, "NULL", "NULL"),
+        (NULLABLE, "42", "42"),
+        ({"type": ["string", "integer"]}, "42", 42),
+        ({"type": ["string", "integer"]}, "42 apples", "42 apples"),
+        ({"type": ["string", "integer"]}, "4.2", "4.2"),
+        ({"type": ["string", "array"], "items": {"type": "integer"}}, "[1, 2]", [1, 2]),
+        ({"type": ["string", "array"], "items": {"type": "integer"}}, '["a"]', '["a"]'),
+        ({"type": ["string", "object"]}, "{not json", "{not json"),
+        ({"enum": ["a", 1, None]}, "1", 1),
+        ({"enum": ["a", 1, None]}, "a", "a"),
+        ({}, "true", True),
+        ({}, "true story", "true story"),
+        ({"description": "anything"}, "", ""),
+    ],
+)
+def test_what_may_be_text_or_more_is_the_other_where_it_is_valid(
+    row: Any, schema: Any, characters: str, value: Any
+) -> None:
+    model = Model(row, "text", {"v": schema})
+    elements = span_form(row).elements
+    assert elements is not None
+    text = model.text(json.dumps({"v": characters}))
+    if elements.kinds is None:
+        assert model.allows(text)
+        assert model.read(text) == model.read(text, trusted=False) == {"v": value}
+    else:  # the dialect says which of the two it is
+        assert model.read(text) == {"v": characters}
+        if not isinstance(value, str):
+            text = model.text(json.dumps({"v": value}))
+            assert model.allows(text)
+            assert model.read(text) == {"v": value}
+
+
+@ROWS
+def test_what_python_writes_is_read_where_nothing_constrains(row: Any) -> None:
+    model = Model(row, "text", {"b": {"type": "boolean"}, "n": {"type": "null"}, "l": {"type": "array"}})
+    text = model.text('{"b": "True", "n": "none", "l": "[\'x\', True, None]"}')
+    assert not model.allows(text)
+    assert model.read(text, trusted=False) == {"b": True, "n": None, "l": ["x", True, None]}
+    text = model.text('{"b": "maybe", "l": "open(1)", "n": "{1}"}')
+    assert model.read(text, trusted=False) == {"b": "maybe", "l": "open(1)", "n": "{1}"}
+
+
+@ROWS
+def test_free_form_arguments(row: Any) -> None:
+    for schema in ({}, {"additionalProperties": {"type": "integer"}}):
+        made = prepared(json.dumps({"type": "object"} | schema), "tools", as_object=True)
+        model = Model(row, "text", {}, **schema)
+        assert made.parameters.rest is not None
+        value: dict[str, Any] = {"any key": 1, "größe": 2} | ({} if schema else {"s": "text", "l": [1]})
+        model.parameters = made.parameters
+        tool = CallableTool("f", made.lowered.text, made.parameters)
+        model.language = Language(compose(model.bound, AnswerForm((tool,), must_call=True)))
+        for arguments in (value, {}):
+            text = model.text(json.dumps(arguments, ensure_ascii=False))
+            assert model.allows(text), text
+            assert model.read(text) == arguments
+        assert model.allows(model.text('{"k": "text"}')) is (not schema)
+
+
+@ROWS
+@pytest.mark.parametrize("count", [3, ANY_ORDER, ANY_ORDER + 2])
+def test_the_order_of_parameters(row: Any, count: int) -> None:
+    names = [f"p{number}" for number in range(count)]
+    model = Model(row, "text", {name: {"type": "string"} for name in names}, required=names[:2])
+    in_order = dict.fromkeys(names, "v")
+    backwards = dict(reversed(in_order.items()))
+    assert model.allows(model.text(json.dumps(in_order)))
+    assert model.read(model.text(json.dumps(backwards))) == in_order
+    assert model.allows(model.text(json.dumps(backwards))) is (count <= ANY_ORDER)
+    assert model.allows(model.text(json.dumps({"p0": "v", "p1": "v", names[-1]: "v"})))
+    assert not model.allows(model.text(json.dumps({"p0": "v", names[-1]: "v"})))
+    assert not model.allows(model.text("{}"))
+
+
+@pytest.mark.parametrize(("row", "kind"), BOUND)
+def test_samples_are_valid_and_read(row: Any, kind: str) -> None:
+    properties = {
+        "s": {"type": "string", "maxLength": 6},
+        "e": {"enum": ["x", "xy", None]},
+        "n": {"type": ["integer", "null"]},
+        "l": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+    }
+    model = Model(row, kind, properties, required=["s"])
+    verifier = prepared(
+        json.dumps({"type": "object", "properties": properties, "required": ["s"]}), "tools", as_object=True
+    ).verifier
+    hints = (model.text('{"s": "abc"}'), model.text('{"e": "xy", "s": "<"}'), *model.bound.tokens)
+    read = [model.read_tokens(each) for each in model.language.samples(15, 3, hints)]
+    assert read
+    for arguments in read:
+        assert verifier.failure(json.dumps(arguments)) is None, arguments
+
+
+@ROWS
+def test_a_key_that_comes_twice_counts_once(row: Any) -> None:
+    model = Model(row, "text", {"a": {"type": "string"}, "b": {"type": "string"}})
+    twice = model.text('{"a": "1", "XX": "2"}').replace("XX", "a")
+    assert not model.allows(twice)
+    assert model.read(twice, trusted=False) == {"a": "1"}
+
+
+def test_long_text_streams() -> None:
+    row = next(each for each in DIALECTS if each.name == "qwen3-coder")
+    model = Model(row, "text", {"v": NULLABLE})
+    parser = TurnParser(model.bound, ["f"], new_id=str, parameters={"f": model.parameters})
+    parser.feed(-1, b"<tool_call>\n<function=f>\n<parameter=v>\n")
+
+    def sent(text: str) -> str:
+        return "".join(each.text for each in parser.feed(-1, text.encode()))  # type: ignore[union-attr]
+
+    assert sent("nul") == ""  # may still be null
+    assert sent("ls and ") == '"nulls and '
+    assert sent('"quotes"\n') == '\\"quotes\\"'
+    assert sent("</para") == ""
+    assert sent("graph>") == "\\n</paragraph>"
