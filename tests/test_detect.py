@@ -24,7 +24,7 @@ TEMPLATES = Path("vendor/llama.cpp/models/templates")
         ("llama-cpp-rwkv-world", "generic", True),
         ("mistralai-Mistral-Nemo-Instruct-2407", "mistral-v3", False),
         ("moonshotai-Kimi-K2", "kimi-k2", False),
-        ("meta-llama-Llama-3.1-8B-Instruct", "generic", False),
+        ("meta-llama-Llama-3.1-8B-Instruct", "llama3-json", False),
     ],
 )
 def test_real_templates(sdist_dir: Path, name: str, dialect: str, reasoning: bool) -> None:

@@ -95,7 +95,8 @@ class _Composer:
         self._grammar: Grammar = grammar_of(bound.dialect)
         self._span = span_form(bound.dialect)
         self._lines: list[str] = []
-        self._bare = form.bare and bool(form.tools) and form.response is None and not form.must_call
+        bare = form.bare or not bound.dialect.opener
+        self._bare = bare and bool(form.tools) and form.response is None and not form.must_call
 
     def text(self) -> str:
         if self._form.tools:
@@ -137,11 +138,11 @@ class _Composer:
 
     def _free_body(self, calls: str) -> str:
         form, opener = self._form, self._dialect.opener
-        textual = self._bound.opener_token is None
+        textual = bool(opener) and self._bound.opener_token is None
         free = ["/(?s:.*)/", *(f"~/(?s:{start}.*)/" for start in self._excluded_starts())]
         if not textual:
             self._lines.append(f"TEXT: {' & '.join(free)}")
-            branches = [f"TEXT ({calls})?" if form.tools else "TEXT"]
+            branches = [f"TEXT ({calls})?" if form.tools and opener else "TEXT"]
         else:
             lead, rest = self._bound.split(opener)
             self._lines.append(f"TEXT: {' & '.join([*free, f'~/(?s:.*){pattern_of(opener)}(?s:.*)/'])}")

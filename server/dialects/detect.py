@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from server.dialects.constrain import BoundDialect
 from server.dialects.dialect import Dialect
-from server.dialects.form import span_form
+from server.dialects.form import Literal, Marker, span_form
 from server.dialects.grammar import grammar_of
 from server.dialects.parse import TurnParser
 from server.dialects.span import NotASpan, SpanParser
@@ -78,12 +78,14 @@ def _after_reasoning(dialect: Dialect, before: str) -> Dialect:
 def _spans(dialect: Dialect, text: str) -> list[tuple[int, int]]:
     """Where the complete spans in a text begin and end."""
     found: list[tuple[int, int]] = []
-    at = text.find(dialect.opener)
+    form = span_form(dialect)
+    opener = next(item.text for item in (*form.before, *form.call) if isinstance(item, Literal | Marker))
+    at = text.find(opener)
     while at >= 0:
         end = _end_of_span(dialect, text, at)
         if end:
             found.append((at, end))
-        at = text.find(dialect.opener, end or at + 1)
+        at = text.find(opener, end or at + 1)
     return found
 
 

@@ -18,7 +18,8 @@ class Dialect:
     are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
     of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
     ``tools_in_template`` is False where the template knows no tools and the system text has to describe
-    them. ``bare`` says that such a model may forget the markers around a call.
+    them. ``bare`` says that such a model may forget the markers around a call, or that it has none: then a
+    call is known only at the start of an answer.
     """
 
     name: str
@@ -39,8 +40,8 @@ class Dialect:
 
     @property
     def opener(self) -> str:
-        """The text that opens a span."""
-        return self.markers["OPEN"]
+        """The text that opens a span; empty where calls have no markers at all."""
+        return self.markers.get("OPEN", "")
 
     @property
     def marker_texts(self) -> tuple[str, ...]:

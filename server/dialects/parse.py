@@ -72,7 +72,7 @@ class TurnParser:
         self._think_open, self._think_close = pair or ("", "")
         self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
         self._calls_only = calls_only
-        self._bare = bare and bool(self._names)
+        self._bare = (bare or not self._opener) and bool(self._names)
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START

@@ -285,6 +285,17 @@ DIALECTS: tuple[Dialect, ...] = (
     ),
     HERMES,
     Dialect(
+        name="llama3-json",
+        grammar="json_object",
+        cues=('"parameters": ', "<|start_header_id|>"),
+        markers=MappingProxyType({}),
+        keys=MappingProxyType({"ARGUMENTS_KEY": '"parameters"'}),
+        span="plain",
+        gaps=_JSON_GAPS,
+        parallel=False,
+        bare=True,
+    ),
+    Dialect(
         name="kimi-k2",
         grammar="name_json",
         cues=("<|tool_call_begin|>", "<|tool_call_argument_begin|>"),

@@ -251,6 +251,8 @@ class Answer:
 
     def _new_parser(self) -> TurnParser:
         plan = self._plan
+        # Without markers, an answer of a schema may begin like a call.
+        certain = bool(plan.bound.dialect.opener) or plan.response is None
         return TurnParser(
             plan.bound,
             plan.tools,
@@ -258,7 +260,7 @@ class Answer:
             calls_only=plan.must_call,
             bare=plan.bare,
             stop=plan.stop,
-            trusted=self._trusted,
+            trusted=self._trusted and certain,
             new_id=self._call_id,
             parameters={name: each.parameters for name, each in plan.tools.items()},
         )
