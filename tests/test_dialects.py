@@ -19,7 +19,7 @@ from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.engine.scripted import ByteVocabulary
 from server.errors import TemplateFailed
-from server.events import Event
+from server.events import Event, Text, TokenLogprob
 from server.prompt.prompt import Prompter, probe_call
 from server.schema.parameters import parameters
 from server.turn import ToolCall
@@ -45,7 +45,7 @@ REQUIRED = AnswerForm(TOOLS, must_call=True)
 
 
 def bound_to(row: Dialect, tokens: bool) -> BoundDialect:
-    markers = sorted(set(row.marker_texts)) if tokens else []
+    markers = sorted(set(row.hidden_texts)) if tokens else []
     return BoundDialect(row, {marker: 257 + place for place, marker in enumerate(markers)})
 
 
@@ -120,7 +120,17 @@ def test_text_may_come_before_a_call_and_not_after(row: Dialect, tokens: bool) -
         read = folded(parsed(bound, form, answers, answers.ids(said)))
         assert read == [f"text {json.dumps(said)}"]
         return
+    onward = [each for each in row.text if each.onward]
+    if row.text and not onward:  # text or calls
+        for each in row.text:
+            alone = f"{each.open}I add.{each.close}"
+            assert answers.has(alone)
+            assert folded(parsed(bound, form, answers, answers.ids(alone))) == ['text "I add."']
+            assert not answers.has(alone + text)
+        return
     said = f"I add.{'' if row.opener.startswith(' ') else ' '}{text}"
+    if onward:
+        said = f"{onward[0].open}I add.{onward[0].close}{text}"
     assert answers.has(said)
     assert folded(parsed(bound, form, answers, answers.ids(said))) == ['text "I add."', *lines(ADD)]
     assert not answers.has(said + " Done.")
@@ -163,6 +173,45 @@ def test_the_parser_reads_whatever_the_constraint_lets_through(
             assert set(json.loads(arguments)) == set(declared["properties"])
 
 
+@TOKENS
+def test_thoughts_text_and_a_call_in_their_segments(tokens: bool) -> None:
+    row = next(each for each in DIALECTS if each.name == "harmony")
+    bound, form = bound_to(row, tokens), AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)
+    answers = language(bound, form)
+    again = "<|end|><|start|>assistant"
+    said = (
+        f"<|channel|>analysis<|message|>One.{again}<|channel|>analysis<|message|>Two.{again}"
+        f"<|channel|>commentary<|message|>I add.{again}{written_calls(row, (ADD,))}"
+    )
+    assert answers.has(said)
+    read = folded(parsed(bound, form, answers, answers.ids(said)))
+    assert read == ['reasoning "One.Two."', 'text "I add."', *lines(ADD)]
+    for refused in (
+        "Plain.",
+        "<|channel|>commentary<|message|>I add.",
+        f"<|channel|>final<|message|>x{again}",
+    ):
+        assert not answers.has(refused) or (not tokens and refused.endswith("assistant"))
+    plain = language(bound, AnswerForm())
+    assert plain.has("<|channel|>final<|message|>Hello.")
+    assert not plain.has(written_calls(row, (ADD,)))
+    response = language(bound, AnswerForm(response='{"type": "integer"}'))
+    assert response.has("<|channel|>final<|message|>12")
+    assert not response.has("12")
+
+
+def test_logprobs_of_a_segment_are_those_of_its_text() -> None:
+    row = next(each for each in DIALECTS if each.name == "cohere-text")
+    parser = TurnParser(BoundDialect(row), new_id=str)
+    events = []
+    for word in ("<|START_", "TEXT|>", "One", " two", "<|END_TEXT|>"):
+        events += parser.feed(-1, word.encode(), TokenLogprob(word, word.encode(), -0.5))
+    events += parser.flush()
+    texts = [event for event in events if isinstance(event, Text)]
+    assert "".join(event.text for event in texts) == "One two"
+    assert [each.token for event in texts for each in event.logprobs] == ["One", " two"]
+
+
 # The real templates.
 
 TEMPLATES = Path("vendor/llama.cpp/models/templates")
@@ -171,6 +220,8 @@ OWN = {
     "Apriel-1.6-15b-Thinker-fixed": "apriel",
     "Bielik-11B-v3.0-Instruct": "hermes",
     "ByteDance-Seed-OSS": "seed-oss",
+    "Cohere2MoE": "cohere-text",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "cohere-response",
     "GLM-4.6": "glm",
     "GLM-4.7-Flash": "glm",
     "GigaChat3.1-10B-A1.8B": "gigachat3.1",
@@ -210,6 +261,7 @@ OWN = {
     "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v11",
     "mistralai-Mistral-Nemo-Instruct-2407": "mistral-v3",
     "moonshotai-Kimi-K2": "kimi-k2",
+    "openai-gpt-oss-120b": "harmony",
     "openbmb-MiniCPM5-1B": "minicpm5",
     "poolside-Laguna-S-2.1": "glm",
     "poolside-Laguna-XS-2.1": "glm",
@@ -217,6 +269,7 @@ OWN = {
     "tencent-Hy3": "hunyuan-3",
     "unsloth-Apriel-1.5": "apriel",
     "unsloth-mistral-Devstral-Small-2507": "mistral-v11",
+    "upstage-Solar-Open-100B": "solar-open",
 }
 """Templates whose dialect is in the table. All others are served with the generic one."""
 
@@ -264,7 +317,7 @@ def test_what_a_template_writes_is_what_the_measured_row_writes(sdist_dir: Path,
     assert found is not None
     for calls, text in zip(PROBES, rendered, strict=True):
         if text and (found.parallel or len(calls) == 1):
-            written = written_calls(found, calls)
+            written = written_calls(found.in_history or found, calls)
             assert without_ids(written) in without_ids(text)
             assert reads(found, written, calls)
 

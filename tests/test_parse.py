@@ -63,7 +63,7 @@ def test_golden_with_markers_as_tokens(path: Path) -> None:
     case = read_case(path)
     if path.stem in SPELLED:
         pytest.skip("spells a marker, or a part of it, as text")
-    tokens = {marker: place for place, marker in enumerate(sorted(set(case.dialect.marker_texts)))}
+    tokens = {marker: place for place, marker in enumerate(sorted(set(case.dialect.hidden_texts)))}
     parser = case.parser(tokens)
     parts = re.split("(" + "|".join(map(re.escape, tokens)) + ")", case.raw)
     events = [event for part in parts for event in parser.feed(tokens.get(part, -1), part.encode())]
@@ -86,6 +86,9 @@ def test_chunks_make_no_difference(case: Case, places: list[int]) -> None:
     assert folded(fed(case.parser(), [bytes([each]) for each in data])) == whole
 
 
+BEFORE_ID = ("(?<=:)", r"(?<=CALL_ID\])", "(?<=begin[|]>)")
+
+
 def elements_markup(row: Dialect) -> list[str]:
     names = "CALL_OPEN NAME_END CALL_CLOSE KEY_OPEN KEY_END VALUE_OPEN VALUE_END TEXT_KIND JSON_KIND"
     terminals = grammar_of(row).terminals
@@ -103,11 +106,11 @@ def said(row: Dialect, event: Event) -> list[str]:
 
 def markup(row: Dialect) -> str:
     """A pattern of what may stand between texts, thoughts and arguments."""
-    markers = "|".join(map(re.escape, row.marker_texts))
-    ids = '|"id"|"[a-zA-Z0-9]+"' if row.span == "open_id_list" else ""
+    markers = "|".join(map(re.escape, (*row.marker_texts, *row.keys.values())))
+    ids = '|"id"|"[a-zA-Z0-9]+"' if row.span in ("open_id_list", "action_list") else ""
     words = {
         "json_object": '|"name"|"arguments"|"add"|"add_all"',
-        "name_json": "|functions[.]|function|add|add_all|(?<=:)[0-9a-zA-Z]+|(?<=CALL_ID\\])[0-9a-zA-Z]+|>",
+        "name_json": rf"|functions[.]|function|add|add_all|(?:{'|'.join(BEFORE_ID)})[0-9a-zA-Z]+|>",
         "elements": "|" + "|".join(["add", "add_all", *map(re.escape, elements_markup(row))]),
     }[row.grammar]
     return rf"(?:\s|{markers}|```json|```|[{{}}:,\[\]]{words}{ids})*"

@@ -52,11 +52,16 @@ class BoundDialect:
         where it is all text or one token."""
         if marker in self.tokens:
             return "", f"<[{self.tokens[marker]}]>"
+        lead, *rest = self._parts(marker)
+        return lead, " ".join(part if part.startswith("<[") else lark_string(part) for part in rest if part)
+
+    def _parts(self, marker: str) -> list[str]:
+        """The text before the first inner token, that token, and so on."""
         for inner in self.dialect.inner:
-            if inner in self.tokens:
-                lead, found, after = marker.partition(inner)
-                return lead, f"<[{self.tokens[inner]}]> {lark_string(after)}" if found else ""
-        return marker, ""
+            if inner in self.tokens and inner in marker:
+                before, _, after = marker.partition(inner)
+                return [*self._parts(before), f"<[{self.tokens[inner]}]>", *self._parts(after)]
+        return [marker]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,11 @@ class _Composer:
             return body
         opener, closer = pair
         after = f" {lark_string(self._dialect.after_reasoning)}" if self._formal else ""
-        thought = f"{self._text_until(closer, 'thought')}{after} ({body})"
+        until = self._text_until(closer, "thought")
+        if self._dialect.text:
+            self._lines.append(f"turn: {body} | {self._marker(opener)} {until} turn")
+            return f"{until} turn" if form.reasoning is ReasoningState.OPEN else "turn"
+        thought = f"{until}{after} ({body})"
         if form.tools and self._bound.opener_token is not None and closer in self._bound.tokens:
             # A call ends a thought: an opener that is a real token needs no closer before it.
             thought = f"({thought} | THOUGHT {self._marker(self._dialect.opener)} calls)"
@@ -132,9 +141,27 @@ class _Composer:
         if form.must_call:
             return calls
         if form.response is not None:
-            self._lines.append(f"response: %json {form.response}")
-            return f"{calls} | response" if form.tools else "response"
-        return self._free_body(calls)
+            response = self._response(form.response)
+            return f"{calls} | {response}" if form.tools else response
+        return self._framed_body(calls) if self._dialect.text else self._free_body(calls)
+
+    def _response(self, schema: Json) -> str:
+        self._lines.append(f"response: %json {schema}")
+        segment = next((each for each in self._dialect.text if not each.onward), None)
+        if segment is None:
+            return "response"
+        return f"{self._marker(segment.open)} response {self._marker(segment.close)}".rstrip()
+
+    def _framed_body(self, calls: str) -> str:
+        """Free text in its segments: one, or one after which the turn goes on, and then calls or another."""
+        last: list[str] = []
+        first: list[str] = []
+        for number, each in enumerate(self._dialect.text):
+            text = f"{self._marker(each.open)} {self._text_until(each.close, f'text_{number}')}"
+            (first if each.onward else last).append(text)
+        rest = " | ".join([calls, *last] if self._form.tools else last)
+        onward = [f"{each} ({rest})" for each in first] if self._form.tools else []
+        return " | ".join([rest, *onward])
 
     def _free_body(self, calls: str) -> str:
         form, opener = self._form, self._dialect.opener
@@ -171,13 +198,17 @@ class _Composer:
         return starts
 
     def _text_until(self, marker: str, name: str) -> str:
-        """A reference to any text up to and with ``marker``, and the rules for it."""
+        """A reference to any text up to and with ``marker``, and the rules for it. An empty marker is the end
+        of the turn."""
         terminal = name.upper()
-        if marker in self._bound.tokens:
-            self._lines.append(f"{terminal}: /(?s:.*)/")
-            return f"{terminal} {self._marker(marker)}"
+        lead, rest = self._bound.split(marker)
+        spelled = ""
+        if rest and marker not in self._bound.tokens:
+            spelled = f" & ~/(?s:.*){pattern_of(marker)}(?s:.*)/"
+        self._lines.append(f"{terminal}: /(?s:.*){pattern_of(lead)}/{spelled}")
+        if rest or not marker:
+            return f"{terminal} {rest}".rstrip()
         self._lines.append(f"{name}[lazy]: {terminal}")
-        self._lines.append(f"{terminal}: /(?s:.*){pattern_of(marker)}/")
         return name
 
     def _marker(self, text: str) -> str:

@@ -47,6 +47,8 @@ def measured(dialect: Dialect, one: str, two: str, empty: str) -> Dialect | None
     """The row with the whitespace of a template: ``one`` and ``two`` are what it writes for as many calls
     (``two`` is empty where it can't), ``empty`` for a call without arguments. None if the first is no call of
     the dialect. A template that does not write two calls one after another knows no parallel calls."""
+    if dialect.in_history is not None:
+        return dialect if measured(dialect.in_history, one, two, empty) is not None else None
     spans = _spans(dialect, one)
     if len(spans) != 1:
         return None
@@ -96,8 +98,8 @@ def _end_of_span(dialect: Dialect, text: str, start: int) -> int:
         for _ in parser.feed(text[start:]):
             pass
     except NotASpan:
-        return 0
-    return len(text) - len(parser.pending) if parser.complete else 0
+        pass  # the end of a span that nothing closes
+    return len(text) - len(parser.pending) if parser.may_end else 0
 
 
 def _gaps(dialect: Dialect, span: str) -> dict[str, str]:
@@ -122,6 +124,7 @@ def bind(dialect: Dialect, single_token: Callable[[str], int | None]) -> BoundDi
 
 def reads(dialect: Dialect, written: str, calls: tuple[ToolCall, ...]) -> bool:
     """Whether the dialect's parser reads just ``calls`` out of what a template wrote for them."""
+    dialect = dataclasses.replace(dialect.in_history or dialect, text=())
     parser = TurnParser(
         BoundDialect(dialect), {call.name for call in calls}, trusted=False, new_id=lambda index: str(index)
     )

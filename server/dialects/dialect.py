@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """Free text between markers. It ends with the turn where ``close`` is empty; ``onward``: calls or other
+    text may follow."""
+
+    open: str
+    close: str = ""
+    onward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How a model writes calls and reasoning.
 
@@ -17,9 +27,11 @@ class Dialect:
     measured when it is loaded. ``separator`` stands between two spans. Where calls have ids in the text, they
     are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
     of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
-    ``tools_in_template`` is False where the template knows no tools and the system text has to describe
-    them. ``bare`` says that such a model may forget the markers around a call, or that it has none: then a
-    call is known only at the start of an answer.
+    ``text`` are the segments that free text stands in, none where it has no markers; then thoughts, text and
+    calls each begin with their marker. ``in_history`` is how templates write calls, where models of the
+    dialect do it otherwise. ``tools_in_template`` is False where the template knows no tools and the system
+    text has to describe them. ``bare`` says that such a model may forget the markers around a call, or that
+    it has none: then a call is known only at the start of an answer.
     """
 
     name: str
@@ -34,6 +46,8 @@ class Dialect:
     indexed: bool = False
     reasoning: tuple[str, str] | None = None
     after_reasoning: str = ""
+    text: tuple[Segment, ...] = ()
+    in_history: Dialect | None = None
     tools_in_template: bool = True
     parallel: bool = True
     bare: bool = False
@@ -46,4 +60,11 @@ class Dialect:
     @property
     def marker_texts(self) -> tuple[str, ...]:
         """Every marker of the dialect, those of reasoning and those within others included."""
-        return (*self.markers.values(), *self.inner, *(self.reasoning or ()))
+        segments = [text for each in self.text for text in (each.open, each.close) if text]
+        return (*self.markers.values(), *segments, *(self.reasoning or ()), *self.inner)
+
+    @property
+    def hidden_texts(self) -> tuple[str, ...]:
+        """What the client's texts may not spell: markers, or the tokens within them."""
+        whole = [each for each in self.marker_texts if not any(inner in each for inner in self.inner)]
+        return (*whole, *self.inner)

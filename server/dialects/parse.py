@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from server.dialects.arguments import ArgumentsReader, ElementArguments, JsonArguments
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.dialect import Segment
 from server.dialects.form import span_form
 from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
@@ -70,7 +71,9 @@ class TurnParser:
         self._closings = (form.closing, FENCE)
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
-        self._textual = {each for each in bound.dialect.marker_texts if each not in bound.tokens}
+        self._textual = set(bound.dialect.marker_texts) - set(self._tokens.values())
+        self._segments = {each.open: each for each in bound.dialect.text}
+        self._segment: Segment | None = None
         self._calls_only = calls_only
         self._bare = (bare or not self._opener) and bool(self._names)
         self._trusted = trusted
@@ -86,7 +89,7 @@ class TurnParser:
         self._elements = form.elements is not None
         self._parameters = parameters or {}
         self._span_tokens = frozenset(
-            each.name for each in self._grammar.terminals.values() if each.text in bound.tokens
+            each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
         )
         self._reader = CallReader(
             self._names, new_id, self._new_arguments, ends_with_arguments=form.ends_with_arguments
@@ -153,7 +156,8 @@ class TurnParser:
         if self._state is _State.REASONING:
             self._emit_reasoning(self._thought.push(rest) + self._thought.end_before_markup(), events)
         elif self._state in (_State.START, _State.TEXT):
-            self._push_text(rest, events)
+            if not (self._trusted and self._segments and self._begins_marker(rest)):
+                self._push_text(rest, events)
             self._emit_text(self._text.finish(), events)
         return _joined(events)
 
@@ -179,6 +183,8 @@ class TurnParser:
         self._buffer = text
         if not begun and len(text) < _LONGEST_START:
             return ""
+        if self._segments:
+            return self._read_segment_start(text, begun)
         if begun and self._think_open in self._textual:
             if begun.startswith(self._think_open):
                 return self._enter(_State.REASONING, begun[len(self._think_open) :])
@@ -189,6 +195,25 @@ class TurnParser:
             self._raw = []
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
+
+    def _read_segment_start(self, text: str, begun: str) -> str:
+        """Where thoughts, text and calls each begin with their marker."""
+        opener = self._opener if self._names else ""
+        known = [each for each in (self._think_open, opener, *self._segments) if each in self._textual]
+        found = max((each for each in known if begun.startswith(each)), key=len, default="")
+        if any(each.startswith(begun) and each != found for each in known):
+            return ""
+        if not found:
+            return self._enter(_State.TEXT, text)
+        self._logprobs.drop(len(text) - len(begun) + len(found))
+        rest = self._enter(_State.SPAN if found == opener else _State.TEXT, begun[len(found) :])
+        if found == opener:
+            self._open_span([])
+        elif found == self._think_open:
+            self._enter(_State.REASONING, "")
+        else:
+            self._segment = self._segments[found]
+        return rest
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
         before, found, after = self._split(text, self._think_close)
@@ -202,12 +227,25 @@ class TurnParser:
         return self._enter(_State.START, rest)
 
     def _read_text(self, text: str, events: list[Event]) -> str:
+        if self._segment is not None:
+            return self._read_segment(self._segment.close, text, events)
         before, found, after = self._split(text, self._opener if self._names else "")
         self._push_text(before, events)
         if found and not self.stopped:
             self._open_span(events)
             return after
         return ""
+
+    def _read_segment(self, close: str, text: str, events: list[Event]) -> str:
+        before, found, after = self._split(text, close)
+        self._push_text(before, events)
+        if not found or self.stopped:
+            return ""
+        self._emit_text(self._text.end_before_markup(), events)
+        self._logprobs.drop(len(close))
+        self._segment = None
+        self._text.skip_space = True
+        return self._enter(_State.START, after)
 
     def _read_span(self, text: str, events: list[Event]) -> str:
         assert self._span is not None
@@ -286,7 +324,7 @@ class TurnParser:
         rest = self._span.pending
         self._span = None
         self._text.skip_space = True
-        return self._enter(_State.TEXT, rest)
+        return self._enter(_State.START if self._segments else _State.TEXT, rest)
 
     def _give_back(self, events: list[Event]) -> str:
         """What was read as a span and is none becomes text again, but for calls that were complete.
@@ -324,6 +362,10 @@ class TurnParser:
             return False
         text = "".join("".join(self._raw).split())
         return any(closing.startswith(text) for closing in self._closings)
+
+    def _begins_marker(self, text: str) -> bool:
+        """Whether text at the end of a turn is the beginning of a marker."""
+        return any(each.startswith(text.strip(SPACE)) for each in self._textual)
 
     # Small things.
 

@@ -66,6 +66,11 @@ class SpanParser:
         return self._acceptable().only_end
 
     @property
+    def may_end(self) -> bool:
+        """Whether the span may end here."""
+        return _END in self._lark.choices()
+
+    @property
     def pending(self) -> str:
         """Text not yet taken: the beginning of a terminal, or what follows a complete span."""
         return "".join(self._run.parts if self._run else ()) + self._pending

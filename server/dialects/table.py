@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from server.dialects.dialect import Dialect
+from server.dialects.dialect import Dialect, Segment
 
 _THINK = ("<think>", "</think>")
 _JSON_GAPS = MappingProxyType(
@@ -78,6 +78,48 @@ def _dsml(name: str, section: str) -> Dialect:
         gaps=_ELEMENT_GAPS,
         reasoning=_THINK,
         after_reasoning="\n\n",
+    )
+
+
+_SOLAR = (
+    "<|tool_calls|>",
+    "<|tool_call:begin|>",
+    "<|tool_call:name|>",
+    "<|tool_call:args|>",
+    "<|tool_call:end|>",
+    "<|begin|>",
+    "<|think|>",
+    "<|content|>",
+    "<|end|>",
+)
+
+
+def _cohere(name: str, text: str) -> Dialect:
+    action, thought, answer = (
+        (f"<|START_{each}|>", f"<|END_{each}|>") for each in ("ACTION", "THINKING", text)
+    )
+    return Dialect(
+        name=name,
+        grammar="json_object",
+        cues=(action[0], answer[0]),
+        markers=_between(*action),
+        inner=(*action, *thought, *answer),
+        keys=MappingProxyType(
+            {"ID_KEY": '"tool_call_id"', "NAME_KEY": '"tool_name"', "ARGUMENTS_KEY": '"parameters"'}
+        ),
+        span="action_list",
+        gaps=MappingProxyType(
+            {
+                **_JSON_GAPS,
+                "gap_name_key": " ",
+                "gap_first": "\n    ",
+                "gap_item": "\n    ",
+                "gap_last": "\n",
+            }
+        ),
+        indexed=True,
+        reasoning=thought,
+        text=(Segment(*answer),),
     )
 
 
@@ -284,6 +326,51 @@ DIALECTS: tuple[Dialect, ...] = (
         after_reasoning="\n\n",
     ),
     HERMES,
+    Dialect(
+        name="harmony",
+        grammar="name_json",
+        cues=("<|channel|>", "<|message|>"),
+        markers=MappingProxyType(
+            {"OPEN": "<|channel|>commentary to=functions.", "ARGS": " <|constrain|>json<|message|>"}
+        ),
+        inner=("<|channel|>", "<|constrain|>", "<|message|>", "<|start|>", "<|end|>"),
+        span="open_span",
+        reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+        text=(
+            Segment("<|channel|>final<|message|>"),
+            Segment("<|channel|>commentary<|message|>", "<|end|><|start|>assistant", onward=True),
+        ),
+        in_history=Dialect(
+            name="harmony",
+            grammar="name_json",
+            cues=(),
+            markers=MappingProxyType(
+                {"OPEN": " to=functions.", "ARGS": "<|channel|>commentary json<|message|>"}
+            ),
+            span="open_span",
+        ),
+        parallel=False,
+    ),
+    Dialect(
+        name="solar-open",
+        grammar="name_json",
+        cues=("<|tool_call:begin|>",),
+        markers=MappingProxyType(
+            {
+                "OPEN": "<|tool_calls|>",
+                "CALL_OPEN": "<|tool_call:begin|>",
+                "CALL_ID": "<|tool_call:name|>",
+                "ARGS": "<|tool_call:args|>",
+                "CALL_CLOSE": "<|tool_call:end|>",
+            }
+        ),
+        inner=_SOLAR,
+        span="open_section",
+        reasoning=("<|think|>", "<|end|><|begin|>assistant"),
+        text=(Segment("<|content|>", "<|end|>"),),
+    ),
+    _cohere("cohere-text", "TEXT"),
+    _cohere("cohere-response", "RESPONSE"),
     Dialect(
         name="llama3-json",
         grammar="json_object",

@@ -89,7 +89,7 @@ class Prompter:
         if dialect.tools_in_template and self.needs.describe_tools:
             warnings.append("the chat template shows no tools: they are described in the system text")
         self.warnings = tuple(warnings)
-        self._markup = Markup((*vocabulary.markup_texts(), *dialect.marker_texts))
+        self._markup = Markup((*vocabulary.markup_texts(), *dialect.hidden_texts))
         self._edges = Edges(self._markup)
         self._writer = TokenWriter(vocabulary)
 
