@@ -1,4 +1,4 @@
-"""Dialects that write each argument by itself: what the constraint lets through is what the parser reads,
+"""Dialects whose arguments are no JSON object: what the constraint lets through is what the parser reads,
 with the types of the schema."""
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from answers import folded
 from languages import Language
 
 from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
-from server.dialects.elements import ANY_ORDER
-from server.dialects.form import span_form, written_calls
+from server.dialects.form import Notation, span_form, written_calls
+from server.dialects.literals import gemma_exact
+from server.dialects.order import ANY_ORDER
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.schema.cache import prepared
 from server.turn import ToolCall
 
-ELEMENT_ROWS = [row for row in DIALECTS if span_form(row).elements is not None]
-ROWS = pytest.mark.parametrize("row", ELEMENT_ROWS, ids=lambda row: row.name)
+NOTED_ROWS = [row for row in DIALECTS if span_form(row).notation is not Notation.JSON]
+ROWS = pytest.mark.parametrize("row", NOTED_ROWS, ids=lambda row: row.name)
+ELEMENT_ROWS = pytest.mark.parametrize(
+    "row", [row for row in NOTED_ROWS if span_form(row).elements is not None], ids=lambda row: row.name
+)
 VOCABULARIES = ("text", "tokens", "inner")
 """Markers as text, as one token each, and as text around a token, where a row has such ones."""
 BOUND = [
     pytest.param(row, kind, id=f"{row.name}-{kind}")
-    for row in ELEMENT_ROWS
+    for row in NOTED_ROWS
     for kind in (VOCABULARIES if row.inner else VOCABULARIES[:2])
 ]
 
@@ -138,6 +142,7 @@ def test_digits_are_kept(row: Any, kind: str) -> None:
 def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) -> None:
     model = Model(row, "text", {"v": schema}, required=["v"])
     assert model.parameters.exact
+    assert gemma_exact(model.parameters.schema)
     for value in good:
         text = model.text(json.dumps({"v": value}, ensure_ascii=False))
         assert model.allows(text), text
@@ -149,7 +154,7 @@ def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) ->
 NULLABLE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 
 
-@ROWS
+@ELEMENT_ROWS
 @pytest.mark.parametrize(
     ("schema", "characters", "value"),
     [
@@ -188,7 +193,7 @@ def test_what_may_be_text_or_more_is_the_other_where_it_is_valid(
             assert model.read(text) == {"v": value}
 
 
-@ROWS
+@ELEMENT_ROWS
 def test_what_python_writes_is_read_where_nothing_constrains(row: Any) -> None:
     model = Model(row, "text", {"b": {"type": "boolean"}, "n": {"type": "null"}, "l": {"type": "array"}})
     text = model.text('{"b": "True", "n": "none", "l": "[\'x\', True, None]"}')
@@ -204,7 +209,7 @@ def test_free_form_arguments(row: Any) -> None:
         made = prepared(json.dumps({"type": "object"} | schema), "tools", as_object=True)
         model = Model(row, "text", {}, **schema)
         assert made.parameters.rest is not None
-        value: dict[str, Any] = {"any key": 1, "größe": 2} | ({} if schema else {"s": "text", "l": [1]})
+        value: dict[str, Any] = {"any_key": 1, "größe": 2} | ({} if schema else {"s": "text", "l": [1]})
         model.parameters = made.parameters
         tool = CallableTool("f", made.lowered.text, made.parameters)
         model.language = Language(compose(model.bound, AnswerForm((tool,), must_call=True)))
@@ -249,7 +254,7 @@ def test_samples_are_valid_and_read(row: Any, kind: str) -> None:
         assert verifier.failure(json.dumps(arguments)) is None, arguments
 
 
-@ROWS
+@ELEMENT_ROWS
 def test_a_key_that_comes_twice_counts_once(row: Any) -> None:
     model = Model(row, "text", {"a": {"type": "string"}, "b": {"type": "string"}})
     twice = model.text('{"a": "1", "XX": "2"}').replace("XX", "a")
@@ -271,3 +276,101 @@ def test_long_text_streams() -> None:
     assert sent('"quotes"\n') == '\\"quotes\\"'
     assert sent("</para") == ""
     assert sent("graph>") == "\\n</paragraph>"
+
+
+DEEP = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 3,
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "n": {"type": ["integer", "null"]}},
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+        },
+        "kind": {"enum": ["a", 1, None, ["x", {"y": True}]]},
+        "tree": {"$ref": "#/$defs/tree"},
+        "any": {},
+    },
+    "$defs": {
+        "tree": {
+            "type": "object",
+            "properties": {"leaf": {"type": "boolean"}, "below": {"$ref": "#/$defs/tree"}},
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@ROWS
+@pytest.mark.parametrize("kind", ["text", "tokens"])
+def test_values_at_any_depth(row: Any, kind: str) -> None:
+    model = Model(row, kind, **DEEP_PARTS)
+    for value in (
+        {"items": [{"name": "a, b}"}, {"name": "", "n": 3}]},
+        {"items": [{"name": "x", "n": None}]},
+        {"kind": ["x", {"y": True}]},
+        {"kind": None},
+        {"tree": {"leaf": True, "below": {"below": {}}}},
+        {"any": [1, {"k": [None, "s", -0.5e3]}]},
+    ):
+        text = model.text(json.dumps(value))
+        assert model.allows(text), text
+        assert model.read(text) == value
+    for value in (
+        {"items": []},
+        {"items": [{"n": 3}]},
+        {"items": [{"name": 1}]},
+        {"items": [{"name": "x", "m": 1}]},
+        {"items": [{"name": "x"}] * 4},
+        {"kind": "b"},
+        {"tree": {"below": {"leaf": 1}}},
+    ):
+        assert not model.allows(model.text(json.dumps(value))), value
+
+
+DEEP_PARTS: dict[str, Any] = {key: each for key, each in DEEP.items() if key != "type"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "exact"),
+    [
+        ({"type": "integer", "minimum": 1}, True),
+        ({"type": "array", "items": {"type": "string"}}, True),
+        ({"type": "array", "uniqueItems": True}, False),
+        ({"type": "object", "minProperties": 1}, False),
+        ({"type": "object", "properties": {"a b": {}}}, False),
+        ({"anyOf": [{"type": "integer"}, {"type": "string", "format": "hostname"}]}, False),
+        ({"type": "integer", "allOf": [{"minimum": 1}, {"maximum": 5}]}, False),
+    ],
+)
+def test_what_gemmas_notation_can_hold_to(schema: dict[str, Any], exact: bool) -> None:
+    assert gemma_exact({"type": "object", "properties": {"v": schema}}) is exact
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ("f(a='it\\'s \"so\"')", {"a": 'it\'s "so"'}),
+        ('f(a="x\\n\\u00e9", b = True)', {"a": "x\né", "b": True}),
+        ("f(a=['x', {'k': None}], b=-1.5e3)", {"a": ["x", {"k": None}], "b": -1500.0}),
+        ("f( )", {}),
+    ],
+)
+def test_python_is_read(written: str, arguments: dict[str, Any]) -> None:
+    model = Model(next(each for each in DIALECTS if each.name == "lfm2"), "text", {})
+    text = f"<|tool_call_start|>[{written}]<|tool_call_end|>"
+    assert model.read(text, trusted=False) == arguments
+
+
+def test_values_may_be_pythons() -> None:
+    row = next(each for each in DIALECTS if each.name == "lfm2")
+    model = Model(row, "text", {"on": {"type": "boolean"}, "no": {"type": "null"}, "s": {"type": "string"}})
+    for words in ("on=True, no=None, s='\"a\\\\'", 'on=false, no=null, s="\\"a\\\\"'):
+        text = f"<|tool_call_start|>[f({words})]<|tool_call_end|>"
+        assert model.allows(text), text
+        assert model.read(text) == {"on": "True" in words, "no": None, "s": '"a\\'}

@@ -11,7 +11,7 @@ from languages import Language
 from lark import Lark
 
 from server.dialects.dialect import Dialect
-from server.dialects.form import span_form
+from server.dialects.form import Notation, span_form
 from server.dialects.grammar import Grammar, Terminal, grammar_of, lark_string
 from server.dialects.span import RAW
 from server.dialects.table import DIALECTS, HERMES
@@ -85,9 +85,16 @@ def test_the_opener_is_the_first_symbol_of_a_span_and_occurs_once(dialect: Diale
 def test_the_names_that_code_relies_on_are_there(dialect: Dialect) -> None:
     grammar = grammar_of(dialect)
     elements = {"NAME", "KEY", RAW, "VALUE_END", "CALL_CLOSE"}
+    literal = {"NAME", "KEY", "LBRACE", "RBRACE", "LSQB", "RSQB", "COLON", "COMMA"}
     json_object = {"NAME", "QUOTE", "LBRACE", "RBRACE", "LSQB", "RSQB"}
+    wanted = {
+        Notation.JSON: json_object,
+        Notation.ELEMENTS: elements,
+        Notation.GEMMA: literal | {RAW, "TEXT_QUOTE"},
+        Notation.PYTHONIC: literal | {"QUOTE", "APOSTROPHE", "EQUALS"},
+    }
     assert {dialect.span, "name"} <= set(grammar.rules)
-    assert (elements if span_form(dialect).elements else json_object) <= set(grammar.terminals)
+    assert wanted[span_form(dialect).notation] <= set(grammar.terminals)
     assert set(dialect.markers) | set(dialect.keys) <= set(grammar.terminals)
     assert set(dialect.gaps) <= set(grammar.rules) | {"gap_last", "gap_empty"}
 

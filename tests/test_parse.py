@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from server.dialects.constrain import ReasoningState
 from server.dialects.dialect import Dialect
-from server.dialects.form import span_form
+from server.dialects.form import Notation, span_form
 from server.dialects.grammar import grammar_of
 from server.dialects.table import DIALECTS, HERMES
 from server.events import CallArguments, Event, Text, TokenLogprob
@@ -98,7 +98,7 @@ def elements_markup(row: Dialect) -> list[str]:
 
 def said(row: Dialect, event: Event) -> list[str]:
     """Patterns of what stands in the answer for an event, in order."""
-    if not isinstance(event, CallArguments) or span_form(row).elements is None:
+    if not isinstance(event, CallArguments) or span_form(row).notation is Notation.JSON:
         return [re.escape(getattr(event, "text", ""))]
     pairs = json.loads(event.text).items()
     return [re.escape(each) if isinstance(each, str) else ".*?" for pair in pairs for each in pair]
@@ -111,6 +111,8 @@ def markup(row: Dialect) -> str:
     words = {
         "json_object": '|"name"|"arguments"|"add"|"add_all"',
         "name_json": rf"|functions[.]|function|add|add_all|(?:{'|'.join(BEFORE_ID)})[0-9a-zA-Z]+|>",
+        "gemma": "|call:|add|add_all",
+        "pythonic": '|add|add_all|[()="]',
         "elements": "|" + "|".join(["add", "add_all", *map(re.escape, elements_markup(row))]),
     }[row.grammar]
     return rf"(?:\s|{markers}|```json|```|[{{}}:,\[\]]{words}{ids})*"

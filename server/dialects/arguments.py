@@ -15,6 +15,19 @@ _LONGEST_SCALAR = 512
 _SPELLINGS = {"true": "true", "false": "false", "none": "null", "null": "null"}
 
 
+_QUOTES = frozenset({"TEXT_QUOTE", "QUOTE", "APOSTROPHE"})
+_JSON = {
+    "COMMA": ", ",
+    "COLON": ": ",
+    "EQUALS": ": ",
+    "PY_TRUE": "true",
+    "PY_FALSE": "false",
+    "NONE": "null",
+    "WS": "",
+}
+"""Terminals that JSON writes otherwise."""
+
+
 class ArgumentsReader(Protocol):
     """``feed`` the terminals after a call's name; ``close`` at its end, ``cut`` where the turn ends
     before."""
@@ -50,6 +63,57 @@ class JsonArguments:
     def cut(self, text: str) -> str:
         """What is left of a terminal in the middle of which the turn has ended."""
         return text if self._depth else ""
+
+
+class LiteralArguments:
+    """Arguments in a notation that is nearly JSON: Gemma's, with bare keys and raw texts, or Python's keyword
+    arguments (``keywords``), with its spelling of words and texts."""
+
+    def __init__(self, *, keywords: bool) -> None:
+        self.complete = False
+        self._keywords = keywords
+        self._depth = 0
+        self._begun = False
+        self._in_text = False
+        self._escaped = False
+
+    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+        terminal, text = lexeme
+        if self.complete or not (self._begun or terminal == ("KEY" if self._keywords else "LBRACE")):
+            return
+        yield self._piece(terminal, text)
+        self._begun = True
+        self._depth += terminal in ("LBRACE", "LSQB")
+        self._depth -= terminal in ("RBRACE", "RSQB")
+        self.complete = not self._keywords and self._depth == 0
+
+    def _piece(self, terminal: str, text: str) -> str:
+        if self._escaped:
+            self._escaped = False
+            return text if text == "'" else f"\\{text}"
+        if terminal in _QUOTES:
+            self._in_text = not self._in_text
+            return '"'
+        if terminal == "BACKSLASH":
+            self._escaped = True
+            return ""
+        if self._in_text and terminal != "HEX":
+            return json.dumps(text, ensure_ascii=False)[1:-1]
+        if terminal == "KEY":
+            opening = "" if not self._keywords else ", " if self._begun else "{"
+            return opening + json.dumps(text, ensure_ascii=False)
+        if self._keywords and (terminal == "CALL_CLOSE" or (terminal == "COMMA" and self._depth == 0)):
+            return ""
+        return _JSON.get(terminal, text)
+
+    def close(self) -> str:
+        if not self._keywords:
+            return ""
+        self.complete = True
+        return "}" if self._begun else "{}"
+
+    def cut(self, text: str) -> str:
+        return ""
 
 
 class ElementArguments:

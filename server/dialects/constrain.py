@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from server.dialects.dialect import Dialect
 from server.dialects.elements import ElementRules
-from server.dialects.form import Gap, Item, Literal, Marker, Slot, span_form
+from server.dialects.form import Gap, Item, Literal, Marker, Notation, Slot, span_form
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
+from server.dialects.literals import GemmaRules, PythonicRules
 from server.schema.parameters import UNKNOWN, Parameters
 from server.turn import Json
 
@@ -229,20 +230,31 @@ class _Composer:
             again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
             self._lines.append(f"calls: span{again}")
             self._lines.append(f"span: {before} call {after}")
-        form_of_elements, elements = span.elements, None
-        if form_of_elements is not None:
-            elements = ElementRules(form_of_elements, self._joined, self._bound.split, len(form.tools))
+        arguments = self._arguments_rules()
         names = [f"call_{number}" for number in range(len(form.tools))]
         self._lines.append(f"call: {' | '.join(names)}")
         for number, tool in enumerate(form.tools):
             slots = {"name": tool.name, "arguments": f"arguments_{number}"}
             self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
-            if elements is None:
-                self._lines.append(f"arguments_{number}: %json {tool.schema}")
-            else:
-                self._lines += elements.rules(f"arguments_{number}", tool.parameters)
+            self._lines += arguments(f"arguments_{number}", tool)
         if self._bare:
             self._add_bare(more)
+
+    def _arguments_rules(self) -> Callable[[str, CallableTool], Iterable[str]]:
+        """What writes the rules of a tool's arguments, in the notation of the dialect."""
+        span, tools = self._span, len(self._form.tools)
+        match span.notation:
+            case Notation.ELEMENTS:
+                assert span.elements is not None
+                elements = ElementRules(span.elements, self._joined, self._bound.split, tools)
+                return lambda name, tool: elements.rules(name, tool.parameters)
+            case Notation.PYTHONIC:
+                pythonic = PythonicRules(tools)
+                return lambda name, tool: pythonic.rules(name, tool.parameters)
+            case Notation.GEMMA:
+                gemma = GemmaRules(span.quote, self._marker, tools)
+                return lambda name, tool: gemma.rules(name, tool.parameters.schema)
+        return lambda name, tool: [f"{name}: %json {tool.schema}"]
 
     def _add_bare(self, more: int) -> None:
         """Calls without markers: alone, or in a code fence. Up to the name they are one terminal a

@@ -38,7 +38,7 @@ def _without_comments(source: str) -> str:
 
 def _narrowed(row: Dialect, source: str) -> Dialect:
     """The row for one template: reasoning only if the template knows its opening marker."""
-    if row.reasoning and row.reasoning[0] not in source:
+    if row.reasoning and row.reasoning[0].replace("\n", "\\n") not in source:
         return dataclasses.replace(row, reasoning=None)
     return row
 

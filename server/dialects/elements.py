@@ -1,9 +1,7 @@
 """The rules of arguments that are written one by one, for the constraint.
 
-Parameters may come in any order, each at most once, required ones always, as long as a tool has few: a rule
-for each set of those that are left (2**n). Tools with more have theirs in the order of the schema, as the
-prompt shows them. A value of text ends at the first full closing marker, which the lexer takes together with
-it, since it never backs up: an enum value is one literal with its end, and any text a lazy terminal.
+A value of text ends at the first full closing marker, which the lexer takes together with it, since it never
+backs up: an enum value is one literal with its end, and any text a lazy terminal.
 """
 
 from __future__ import annotations
@@ -11,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from server.dialects.form import ElementForm, Item, Literal, Marker, Slot
-from server.dialects.grammar import between_slashes, lark_string, pattern_of
-from server.schema.parameters import Parameter, Parameters, Value
+from server.dialects.grammar import between_slashes, pattern_of
+from server.dialects.order import any_order_limit, order_rules
+from server.schema.parameters import Parameters, Value
 
-ANY_ORDER = 7
-"""The parameters that may come in any order."""
-ANY_ORDER_RULES = 2_048
-"""The rules that all tools of an answer may have for that, together."""
+NO_ELEMENT_KEY = frozenset('<>"')
+"""Characters that the key of an element does not have, beside control characters."""
 
 Joined = Callable[..., str]
 Split = Callable[[str], tuple[str, str]]
@@ -32,7 +29,7 @@ class ElementRules:
         self._form = form
         self._joined = joined
         self._split = split
-        self._any_order = min(ANY_ORDER, (ANY_ORDER_RULES // tools).bit_length() - 1)
+        self._any_order = any_order_limit(tools)
 
     def rules(self, name: str, parameters: Parameters) -> Iterator[str]:
         """The rules of one tool's arguments; ``name`` is the first one's."""
@@ -42,55 +39,8 @@ class ElementRules:
         free = f"{name}_free" if parameters.rest else ""
         if parameters.rest:
             yield from self._free(free, [each.key for each in declared], parameters.rest)
-        if len(declared) <= self._any_order:
-            yield from self._in_any_order(name, declared, free)
-        else:
-            yield from self._in_order(name, declared, free)
-
-    # Which parameters, in which order.
-
-    def _in_any_order(self, name: str, declared: Sequence[Parameter], free: str) -> Iterator[str]:
-        """``NAME_then_SET`` is what may come after a parameter while those of the set have not come, its bits
-        those of their places."""
-        form, everything = self._form, (1 << len(declared)) - 1
-        required = sum(1 << place for place, each in enumerate(declared) if each.required)
-        for left in range(everything + 1):
-            onward = [
-                f"{name}_{place} {name}_then_{left & ~(1 << place)}"
-                for place in range(len(declared))
-                if left >> place & 1
-            ]
-            if free:
-                onward.append(f"{free} {name}_then_{left}")
-            if left == everything:
-                empty = [] if required else [lark_string(form.empty)]
-                yield f"{name}: {' | '.join([*empty, *self._after(form.before, onward)])}"
-            if left != everything or free:
-                last = [] if left & required else [lark_string(form.last)]
-                yield f"{name}_then_{left}: {' | '.join([*last, *self._after(form.between, onward)])}"
-
-    def _in_order(self, name: str, declared: Sequence[Parameter], free: str) -> Iterator[str]:
-        """``NAME_from_PLACE`` is what may come after a parameter, none before the place."""
-        form = self._form
-        for place in range(len(declared) + 1):
-            onward = []
-            for later in range(place, len(declared)):
-                onward.append(f"{name}_{later} {name}_from_{later + 1}")
-                if declared[later].required:
-                    break
-            complete = not any(each.required for each in declared[place:])
-            if free and complete:
-                onward.append(f"{free} {name}_from_{len(declared)}")
-            if place == 0:
-                empty = [lark_string(form.empty)] if complete else []
-                yield f"{name}: {' | '.join([*empty, *self._after(form.before, onward)])}"
-            else:
-                last = [lark_string(form.last)] if complete else []
-                yield f"{name}_from_{place}: {' | '.join([*last, *self._after(form.between, onward)])}"
-
-    @staticmethod
-    def _after(gap: str, onward: Sequence[str]) -> list[str]:
-        return [f"{lark_string(gap)} ({' | '.join(onward)})"] if onward else []
+        required = [each.required for each in declared]
+        yield from order_rules(name, required, free, self._form.gaps, self._any_order)
 
     # One parameter.
 

@@ -6,6 +6,7 @@ reading, so they agree with the file and with each other.
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from lark.grammar import Terminal as TerminalSymbol
 
 from server.dialects.dialect import Dialect
 from server.dialects.grammar import Grammar, Rule, grammar_of
+from server.dialects.order import Gaps
+from server.dialects.written import gemma_text, pythonic_text
 from server.turn import ToolCall
 
 _GAP = "gap_"
 _CALL = "call"
 _CALLS = "calls"
 _PARAMS = "params"
+_KEYWORDS = "keywords"
 _VALUE = "_value"
 _ENCLOSED = frozenset("<&\n")
 """What makes a text stand in CDATA, where the dialect has that."""
@@ -61,33 +65,45 @@ class Slot:
 Item = Literal | Marker | Gap | Slot
 
 
+class Notation(enum.Enum):
+    """How the arguments of a call are written."""
+
+    JSON = "one JSON object"
+    ELEMENTS = "an element each"
+    GEMMA = "Gemma's, with bare keys and raw texts"
+    PYTHONIC = "keyword arguments of Python"
+
+
+_NOTATIONS = {"elements": Notation.ELEMENTS, "gemma": Notation.GEMMA, "pythonic": Notation.PYTHONIC}
+"""By grammar file; all others are JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class ElementForm:
     """The items of one parameter, where each stands by itself, and what closes its value. ``kinds`` say
-    before a value that it is text, or JSON; ``cdata`` may stand around a text. The gaps are those before the
-    first parameter, between two, after the last one, and where there is none."""
+    before a value that it is text, or JSON; ``cdata`` may stand around a text."""
 
     parameter: tuple[Item, ...]
     value_end: Literal | Marker
     kinds: tuple[Literal | Marker, Literal | Marker] | None
     cdata: tuple[Literal | Marker, Literal | Marker] | None
-    before: str
-    between: str
-    last: str
-    empty: str
+    gaps: Gaps
 
 
 @dataclass(frozen=True, slots=True)
 class SpanForm:
     """The items before, of, between and after the calls of a span. ``several``: it may hold many calls.
-    ``elements`` is None where arguments are one JSON object."""
+    ``notation`` is that of the arguments; ``elements`` belong to one of them, ``quote`` around texts to
+    another."""
 
     before: tuple[Item, ...]
     call: tuple[Item, ...]
     between: tuple[Item, ...]
     after: tuple[Item, ...]
     several: bool
+    notation: Notation
     elements: ElementForm | None
+    quote: str
 
     @property
     def ends_with_arguments(self) -> bool:
@@ -122,14 +138,19 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
 
 
 def _arguments(form: SpanForm, arguments: str) -> str:
+    match form.notation:
+        case Notation.JSON:
+            return arguments
+        case Notation.GEMMA:
+            return gemma_text(form.quote, arguments)
+        case Notation.PYTHONIC:
+            return pythonic_text(arguments)
     elements = form.elements
-    if elements is None:
-        return arguments
+    assert elements is not None
     values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     written = [_parameter(elements, key, bytes(value).decode()) for key, value in values.items()]
-    if not written:
-        return elements.empty
-    return elements.before + elements.between.join(written) + elements.last
+    gaps = elements.gaps
+    return gaps.before + gaps.between.join(written) + gaps.last if written else gaps.empty
 
 
 def _parameter(elements: ElementForm, key: str, json_text: str) -> str:
@@ -177,7 +198,9 @@ class _Reader:
             between=tuple(between or ()),
             after=tuple(self._items(symbols[place + 1 :])),
             several=between is not None,
+            notation=_NOTATIONS.get(self._dialect.grammar, Notation.JSON),
             elements=self._elements(call),
+            quote=self._dialect.markers.get("TEXT_QUOTE", ""),
         )
 
     def _elements(self, call: str) -> ElementForm | None:
@@ -193,10 +216,7 @@ class _Reader:
             value_end=self._terminal("VALUE_END"),
             kinds=self._pair("TEXT_KIND", "JSON_KIND"),
             cdata=self._pair("CDATA_OPEN", "CDATA_END"),
-            before=gaps.get("gap_before", ""),
-            between=gaps.get("gap_after", ""),
-            last=gaps.get("gap_last", ""),
-            empty=gaps.get("gap_empty", ""),
+            gaps=Gaps(*(gaps.get(name, "") for name in ("gap_before", "gap_after", "gap_last", "gap_empty"))),
         )
 
     def _pair(self, one: str, other: str) -> tuple[Literal | Marker, Literal | Marker] | None:
@@ -217,7 +237,7 @@ class _Reader:
                 items.append(Slot(symbol.name, self._is_quoted(symbol.name)))
             elif symbol.name.startswith(_GAP):
                 items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
-            elif symbol.name.endswith(_PARAMS):
+            elif symbol.name.endswith(_PARAMS) or symbol.name == _KEYWORDS:
                 items.append(Slot("arguments"))
             elif symbol.name.endswith(_VALUE):
                 items.append(Slot("value"))

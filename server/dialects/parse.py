@@ -14,11 +14,11 @@ import codecs
 import enum
 from collections.abc import Callable, Iterable, Mapping
 
-from server.dialects.arguments import ArgumentsReader, ElementArguments, JsonArguments
+from server.dialects.arguments import ArgumentsReader, ElementArguments, JsonArguments, LiteralArguments
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.dialect import Segment
-from server.dialects.form import span_form
+from server.dialects.form import Notation, span_form
 from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
@@ -86,7 +86,7 @@ class TurnParser:
         self._logprobs = LogprobQueue()
         self._span: SpanParser | None = None
         self._raw: list[str] = []
-        self._elements = form.elements is not None
+        self._notation = form.notation
         self._parameters = parameters or {}
         self._span_tokens = frozenset(
             each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
@@ -297,9 +297,12 @@ class TurnParser:
         self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
 
     def _new_arguments(self, name: str) -> ArgumentsReader:
-        if not self._elements:
-            return JsonArguments()
-        return ElementArguments(self._parameters.get(name, UNKNOWN), trusted=self._trusted)
+        match self._notation:
+            case Notation.ELEMENTS:
+                return ElementArguments(self._parameters.get(name, UNKNOWN), trusted=self._trusted)
+            case Notation.GEMMA | Notation.PYTHONIC:
+                return LiteralArguments(keywords=self._notation is Notation.PYTHONIC)
+        return JsonArguments()
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         for lexeme in lexemes:

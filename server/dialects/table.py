@@ -327,6 +327,22 @@ DIALECTS: tuple[Dialect, ...] = (
     ),
     HERMES,
     Dialect(
+        name="gemma4",
+        grammar="gemma",
+        cues=("<|tool_call>call:",),
+        markers=MappingProxyType({"OPEN": "<|tool_call>", "CLOSE": "<tool_call|>", "TEXT_QUOTE": '<|"|>'}),
+        inner=("<|channel>",),
+        reasoning=("<|channel>thought\n", "<channel|>"),
+    ),
+    Dialect(
+        name="lfm2",
+        grammar="pythonic",
+        cues=("List of tools: ",),
+        markers=_between("<|tool_call_start|>", "<|tool_call_end|>"),
+        gaps=MappingProxyType({"gap_item": " "}),
+        reasoning=_THINK,
+    ),
+    Dialect(
         name="harmony",
         grammar="name_json",
         cues=("<|channel|>", "<|message|>"),

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from llguidance import LLMatcher
 
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
-from server.dialects.form import span_form
+from server.dialects.elements import NO_ELEMENT_KEY
+from server.dialects.form import Notation, span_form
+from server.dialects.literals import NO_KEY, gemma_exact
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.prompt.prompt import Prompt
@@ -34,7 +36,6 @@ _log = logging.getLogger("toolspan.runner")
 ANY_OBJECT = '{"type": "object"}'
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 KEPT_CONSTRAINTS = 64
-_NO_KEY = '<>"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Preparer:
         self._model = model
         self._settings = settings
         self._markup = tuple(model.engine.vocabulary.markup_texts())
-        self._by_element = span_form(model.bound.dialect).elements is not None
+        self._notation = span_form(model.bound.dialect).notation
         self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
     def prepare(self, request: int, turn: Turn) -> PreparedTurn:
@@ -99,8 +100,9 @@ class Preparer:
             self._refuse_markup(name, f"tools[{number}].function.name")
             param = f"tools[{number}].function.parameters"
             self._refuse_markup_in(schema, param, f"tool {quoted(name)}: ")
-            if self._by_element:
-                _refuse_keys(schema.parameters, param, name)
+            if self._notation is not Notation.JSON:
+                bad = NO_ELEMENT_KEY if self._notation is Notation.ELEMENTS else NO_KEY
+                _refuse_keys(schema.parameters, bad, param, name)
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -187,16 +189,17 @@ class Preparer:
         )
 
     def _callable(self, name: str, schema: Prepared) -> CallableTool:
-        if self._by_element:
-            return CallableTool(name, schema.lowered.text, schema.parameters)
-        return CallableTool(name, schema.lowered.text)
+        if self._notation is Notation.JSON:
+            return CallableTool(name, schema.lowered.text)
+        return CallableTool(name, schema.lowered.text, schema.parameters)
 
     def _held_tool(self, schema: Prepared, must_be_valid: bool) -> HeldValue:
         held = _held(schema, must_be_valid)
-        if not self._by_element:
+        if self._notation is Notation.JSON:
             return held
-        exact = held.exact and schema.parameters.exact
-        return dataclasses.replace(held, exact=exact, parameters=schema.parameters)
+        known = schema.parameters
+        exact = gemma_exact(known.schema) if self._notation is Notation.GEMMA else known.exact
+        return dataclasses.replace(held, exact=exact and held.exact, parameters=known)
 
     # The constraint.
 
@@ -222,13 +225,14 @@ class Preparer:
             ) from error
 
 
-def _refuse_keys(known: Parameters, param: str, tool: str) -> None:
+def _refuse_keys(known: Parameters, bad: frozenset[str], param: str, tool: str) -> None:
     """Names of parameters that the dialect can't write: its key ends where its markup begins."""
     for each in known.declared:
-        if not each.key or any(character in _NO_KEY or character < " " for character in each.key):
+        if not each.key or any(character in bad or character < " " for character in each.key):
             raise InvalidSchema(
                 f"tool {quoted(tool)}: the parameter {quoted(each.key)} can't be written in this model's "
-                "form of calls: a name may not be empty or have quotes, angle brackets or control characters",
+                "form of calls: a name may not be empty or have control characters or any of "
+                f"{quoted(''.join(sorted(bad)).strip())}",
                 param=param,
             )
 

@@ -32,13 +32,14 @@ class Value:
     """What a parameter may be. ``types`` are those of its values. ``only_texts`` are patterns that a text has
     to match, all of them and as a whole; none: any text. ``texts`` are the same for characters that may be a
     text or another value. ``exact``: whatever they match is valid. ``schema`` is that of the values that are
-    no text."""
+    no text, ``whole`` that of all."""
 
     types: frozenset[str]
     only_texts: tuple[str, ...]
     texts: tuple[str, ...]
     exact: bool
     schema: Mapping[str, object]
+    whole: Mapping[str, object]
 
     @property
     def may_be_text(self) -> bool:
@@ -47,6 +48,11 @@ class Value:
     @property
     def may_be_other(self) -> bool:
         return bool(self.types - {"string"})
+
+    @property
+    def plain(self) -> bool:
+        """Whether all values of its types are meant, so that they need no schema."""
+        return not set(self.whole) - _NOTES - {"type"}
 
     @cached_property
     def engine_text(self) -> str:
@@ -88,11 +94,13 @@ class Parameter:
 @dataclass(frozen=True)
 class Parameters:
     """The parameters of a tool, in the order of its schema. ``rest`` is the value of keys that are not
-    declared, None where there can't be any. ``exact``: what is within all of this is valid."""
+    declared, None where there can't be any. ``exact``: what is within all of this is valid. ``schema`` is
+    what it was read off."""
 
     declared: tuple[Parameter, ...] = ()
     rest: Value | None = None
     exact: bool = True
+    schema: Mapping[str, object] = field(default_factory=dict, repr=False)
     _values: Mapping[str, Value] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,10 +113,12 @@ class Parameters:
 
 def parameters(schema: Mapping[str, object]) -> Parameters:
     """Reads a lowered schema of objects."""
-    return _Reader(schema).parameters()
+    return Reader(schema).parameters()
 
 
-class _Reader:
+class Reader:
+    """Reads one document, and what it says of texts and types."""
+
     def __init__(self, schema: Mapping[str, object]) -> None:
         definitions = schema.get("$defs", {})
         assert isinstance(definitions, dict)
@@ -116,7 +126,7 @@ class _Reader:
         self._root = schema
 
     def parameters(self) -> Parameters:
-        root = self._resolved(self._root)
+        root = self.resolved(self._root)
         properties, required = root.get("properties", {}), root.get("required", [])
         assert isinstance(properties, dict)
         assert isinstance(required, list)
@@ -127,11 +137,11 @@ class _Reader:
         closed = others is False and (plain or "patternProperties" not in root)
         rest = None if closed else self._value(others if plain else True)
         values = [each.value for each in declared] + ([rest] if rest else [])
-        return Parameters(declared, rest, plain and all(each.exact for each in values))
+        return Parameters(declared, rest, plain and all(each.exact for each in values), self._root)
 
     def _value(self, node: object) -> Value:
-        types = self._types(node)
-        only, exact = self._texts(node) if "string" in types else ((), True)
+        types = self.types(node)
+        only, exact = self.texts(node) if "string" in types else ((), True)
         texts = only
         others = types - {"string"}
         if texts and others:
@@ -140,20 +150,31 @@ class _Reader:
                 texts, exact = (), False
             else:
                 texts = tuple(f"(?:{each})|{'|'.join(map(literal, words))}" for each in texts)
-        return Value(types, only, texts, exact, self._schema_of_others(node, others) if others else {})
+        return Value(
+            types,
+            only,
+            texts,
+            exact,
+            self._schema_of_others(node, others) if others else {},
+            self._with_definitions(node),
+        )
+
+    def _with_definitions(self, node: object) -> dict[str, object]:
+        plain = dict(node) if isinstance(node, dict) else {}
+        return plain | ({"$defs": self._definitions} if self._definitions else {})
 
     def _schema_of_others(self, node: object, others: frozenset[str]) -> dict[str, object]:
         """The schema of the values that are no text, with the definitions it refers to."""
         plain: dict[str, object] = dict(node) if isinstance(node, dict) else {}
-        if "string" in self._types(node):
+        if "string" in self.types(node):
             plain = {"allOf": [node]} if plain else {}
             plain["type"] = sorted(others - ({"integer"} if "number" in others else set()))
-        whole = plain | ({"$defs": self._definitions} if self._definitions else {})
+        whole = self._with_definitions(plain)
         return whole if "allOf" not in plain or compiling.takes(whole) else plain | {"allOf": []}
 
     # Types.
 
-    def _types(self, node: object, followed: frozenset[str] = frozenset()) -> frozenset[str]:
+    def types(self, node: object, followed: frozenset[str] = frozenset()) -> frozenset[str]:
         """The types of the values that a schema may have; too many rather than too few."""
         if not isinstance(node, dict):
             return frozenset() if node is False else TYPES
@@ -168,22 +189,22 @@ class _Reader:
                     assert isinstance(value, list)
                     found &= _types_of(value)
                 case "$ref" if value not in followed:
-                    found &= self._types(self._definition(value), followed | {str(value)})
+                    found &= self.types(self.definition(value), followed | {str(value)})
                 case "allOf":
                     for each in value:
-                        found &= self._types(each, followed)
+                        found &= self.types(each, followed)
                 case "anyOf":
-                    found &= frozenset().union(*(self._types(each, followed) for each in value))
+                    found &= frozenset().union(*(self.types(each, followed) for each in value))
         return found
 
-    def _definition(self, reference: object) -> object:
+    def definition(self, reference: object) -> object:
         return self._definitions.get(str(reference).removeprefix("#/$defs/"), True)
 
-    def _resolved(self, node: Mapping[str, object]) -> Mapping[str, object]:
+    def resolved(self, node: Mapping[str, object]) -> Mapping[str, object]:
         """The schema itself where this is only a reference to it, or a list of one."""
         for _ in range(8):
             said = {key: value for key, value in node.items() if key not in _NOTES}
-            target = self._definition(said["$ref"]) if set(said) in ({"$ref"}, {"$ref", "type"}) else None
+            target = self.definition(said["$ref"]) if set(said) in ({"$ref"}, {"$ref", "type"}) else None
             alone = said.get("allOf") if set(said) in ({"allOf"}, {"allOf", "type"}) else None
             if isinstance(alone, list) and len(alone) == 1:
                 target = alone[0]
@@ -194,11 +215,11 @@ class _Reader:
 
     # Texts.
 
-    def _texts(self, node: object) -> tuple[tuple[str, ...], bool]:
+    def texts(self, node: object) -> tuple[tuple[str, ...], bool]:
         """Patterns for the texts of a schema, and whether they are all that it says of texts."""
         if not isinstance(node, dict):
             return (), True
-        node = self._resolved(node)
+        node = self.resolved(node)
         exact = not set(node) - _ABOUT_TEXT - _NOTES or not self._limits_text(node)
         patterns: list[str] = []
         if (listed := _listed(node)) is not None:
@@ -211,7 +232,7 @@ class _Reader:
             patterns += [whole] if whole is not None else []
             exact = exact and whole is not None
         for each in _schemas(node, "allOf"):
-            texts, known = self._texts(each)
+            texts, known = self.texts(each)
             patterns += texts
             exact = exact and known
         if "anyOf" in node:
@@ -225,7 +246,7 @@ class _Reader:
 
     def _texts_of_any(self, branches: Iterable[object]) -> tuple[tuple[str, ...], bool]:
         """One pattern for the texts of all branches that have texts, none if one of them has any."""
-        found = [self._texts(each) for each in branches if "string" in self._types(each)]
+        found = [self.texts(each) for each in branches if "string" in self.types(each)]
         if any(not texts for texts, _ in found):
             return (), all(exact for texts, exact in found if not texts)
         if any(len(texts) > 1 for texts, _ in found):
@@ -320,7 +341,7 @@ def _alternates(parts: Iterable[str]) -> bool:
     return False
 
 
-ANY = Value(TYPES, (), (), True, {"type": ["array", "boolean", "null", "number", "object"]})
+ANY = Value(TYPES, (), (), True, {"type": ["array", "boolean", "null", "number", "object"]}, {})
 """Any value: text, if it is no JSON."""
 UNKNOWN = Parameters()
 """What is known of the parameters of a tool without a schema."""

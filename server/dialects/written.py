@@ -1,0 +1,37 @@
+"""Arguments as models write them in notations other than JSON, for calls in a history."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+
+class _Digits(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+def gemma_text(quote: str, arguments: str) -> str:
+    """A JSON object in Gemma's notation, without white space; ``quote`` is the marker around texts."""
+    return _gemma(quote, json.loads(arguments, parse_float=_Digits, parse_int=_Digits))
+
+
+def _gemma(quote: str, value: object) -> str:
+    match value:
+        case _Digits():
+            return str(value)
+        case str():
+            return f"{quote}{value}{quote}"
+        case list():
+            return f"[{','.join(_gemma(quote, each) for each in value)}]"
+        case dict():
+            return "{" + ",".join(f"{key}:{_gemma(quote, each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def pythonic_text(arguments: str) -> str:
+    """A JSON object as keyword arguments, their values as they are."""
+    values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    return ", ".join(f"{key}={bytes(value).decode()}" for key, value in values.items())
