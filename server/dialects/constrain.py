@@ -309,9 +309,11 @@ class _Composer:
         match item:
             case Gap() if gap is not None:
                 return "", gap
-            case Literal(text) | Gap(text):
+            case Gap(text):
                 return text, ""
-            case Marker(text):
+            case Literal(text) if text not in self._bound.tokens:
+                return text, ""
+            case Marker(text) | Literal(text):
                 return "", self._marker(text)
             case Slot("key" | "kind" as name):
                 return slots[name], ""

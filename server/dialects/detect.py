@@ -117,8 +117,10 @@ def _gaps(dialect: Dialect, span: str) -> dict[str, str]:
 
 
 def bind(dialect: Dialect, single_token: Callable[[str], int | None]) -> BoundDialect:
-    """The dialect with the ids of those markers that are one token of the vocabulary."""
-    tokens = {marker: single_token(marker) for marker in dialect.marker_texts}
+    """The dialect with the ids of those markers, and other texts of its grammar, that are one token of the
+    vocabulary."""
+    fixed = (each.text for each in grammar_of(dialect).terminals.values() if each.text)
+    tokens = {text: single_token(text) for text in (*dialect.marker_texts, *fixed)}
     return BoundDialect(dialect, {marker: token for marker, token in tokens.items() if token is not None})
 
 

@@ -100,7 +100,7 @@ class ElementRules:
         """A rule for a text and what closes it: where that is or has a token, no text can hold it; else
         the first time its characters come is the end."""
         terminal = name.upper()
-        lead, rest = self._split(end.text) if isinstance(end, Marker) else (end.text, "")
+        lead, rest = self._split(end.text)
         close = pattern_of(lead)
         patterns = [f"/(?:{between_slashes(each)}){close}/" for each in texts] or [f"/(?s:.*){close}/"]
         if lead and (texts or rest):

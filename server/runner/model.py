@@ -39,7 +39,7 @@ def load_model(settings: Settings) -> LoadedModel:
         )
     else:
         engine = _llama_engine(settings)
-    return _with_dialect(engine, settings)
+    return model_of(engine, settings)
 
 
 def _llama_engine(settings: Settings) -> Engine:
@@ -49,7 +49,7 @@ def _llama_engine(settings: Settings) -> Engine:
     return load_engine(settings, Path(settings.model), markers=ALL_MARKERS)
 
 
-def _with_dialect(engine: Engine, settings: Settings) -> LoadedModel:
+def model_of(engine: Engine, settings: Settings) -> LoadedModel:
     template = engine.model.template
     dialect = detect(template)
     prompter = Prompter(template, dialect, engine.vocabulary)
