@@ -27,7 +27,7 @@ TOKEN_MARKERS = tuple(
 
 
 def tiny_model(vocabulary: Path, markers: Sequence[str] = ()) -> Path:
-    """Such a model, written on first use: half a minute for a large vocabulary. Its name says what is in it."""
+    """Such a model, written on first use: half a minute for a large vocabulary. The name says what it is."""
     about = repr((vocabulary.name, markers, Path(__file__).read_text(encoding="utf-8")))
     target = (
         cache_folder() / "tiny" / f"{vocabulary.stem}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.gguf"
