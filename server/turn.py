@@ -81,11 +81,30 @@ class Sampling(msgspec.Struct, frozen=True):
     top_logprobs: int | None = None
 
 
+REASONING_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+TemplateValue = bool | int | str
+TEMPLATE_VARIABLES = (
+    "enable_thinking",
+    "thinking",
+    "thinking_mode",
+    "thinking_option",
+    "thinking_budget",
+    "reasoning_effort",
+    "preserve_thinking",
+    "keep_past_thinking",
+    "clear_thinking",
+    "truncate_history_thinking",
+    "drop_thinking",
+)
+"""What a client may set in its model's chat template, all of it about thinking."""
+
+
 class Turn(msgspec.Struct, frozen=True):
     """One request, decoded and checked for form.
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
+    ``template_variables`` are passed to the chat template.
     """
 
     messages: tuple[Message, ...]
@@ -99,3 +118,5 @@ class Turn(msgspec.Struct, frozen=True):
     choices: int = 1
     partition: str = ""
     reuse_prefix: bool = True
+    reasoning_effort: str | None = None
+    template_variables: tuple[tuple[str, TemplateValue], ...] = ()

@@ -48,7 +48,7 @@ def test_the_least_there_can_be() -> None:
 def test_unknown_and_null_fields_change_nothing() -> None:
     names = ("tools", "tool_choice", "stop", "n", "max_tokens", "temperature", "seed", "logprobs", "model")
     nulls = dict.fromkeys((*names, "stream_options", "response_format", "functions", "function_call"))
-    agents = {"store": False, "metadata": {}, "user": "u", "reasoning_effort": "low", "prompt_cache_key": "k"}
+    agents = {"store": False, "metadata": {}, "user": "u", "verbosity": "low", "prompt_cache_key": "k"}
     assert asked(**nulls, **agents, service_tier="auto", x={"y": [1]}) == asked()
 
 
@@ -476,3 +476,35 @@ def mistake(fields: dict[str, Any]) -> ToolspanError | None:
     except (InvalidRequest, NotFound) as error:
         return error
     return None
+
+
+# Thinking.
+
+
+def test_thinking_is_passed_on() -> None:
+    found = turn(
+        reasoning_effort="low", chat_template_kwargs={"enable_thinking": False, "thinking_budget": 9}
+    )
+    assert found.reasoning_effort == "low"
+    assert found.template_variables == (("enable_thinking", False), ("thinking_budget", 9))
+    assert turn(enable_thinking=True).template_variables == (("enable_thinking", True),)
+    assert turn().template_variables == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"reasoning_effort": "very"}, "reasoning_effort"),
+        ({"reasoning_effort": 3}, "reasoning_effort"),
+        ({"enable_thinking": "yes"}, "enable_thinking"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs.messages"),
+        ({"chat_template_kwargs": {"tools": None}}, "chat_template_kwargs.tools"),
+        ({"chat_template_kwargs": {"thinking": {}}}, "chat_template_kwargs.thinking"),
+        ({"chat_template_kwargs": {"thinking": 1.5}}, "chat_template_kwargs.thinking"),
+        ({"chat_template_kwargs": {"thinking": "x" * 65}}, "chat_template_kwargs.thinking"),
+        ({"chat_template_kwargs": {"thinking_budget": 2**40}}, "chat_template_kwargs.thinking_budget"),
+    ],
+)
+def test_what_a_template_may_not_be_given(fields: dict[str, Any], param: str) -> None:
+    assert refusal(**fields).param == param

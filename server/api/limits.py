@@ -33,6 +33,9 @@ BIASES = 1024
 TOKENS = 2**31 - 1
 """Larger values of ``max_tokens`` and ``top_k`` count as this."""
 
+TEMPLATE_VALUE = 64
+"""Characters of a text for a variable of the chat template."""
+
 TEMPERATURE = (0.0, 2.0)
 PROBABILITY = (0.0, 1.0)
 PENALTY = (-2.0, 2.0)

@@ -38,9 +38,10 @@ def _without_comments(source: str) -> str:
 
 def _narrowed(row: Dialect, source: str) -> Dialect:
     """The row for one template: reasoning only if the template knows its opening marker."""
-    if row.reasoning and row.reasoning[0].replace("\n", "\\n") not in source:
-        return dataclasses.replace(row, reasoning=None)
-    return row
+    if row.reasoning is None:
+        return row
+    cue = row.reasoning_cue or row.reasoning[0].replace("\n", "\\n")
+    return row if cue in source else dataclasses.replace(row, reasoning=None)
 
 
 def measured(dialect: Dialect, one: str, two: str, empty: str) -> Dialect | None:

@@ -27,6 +27,7 @@ class Dialect:
     measured when it is loaded. ``separator`` stands between two spans. Where calls have ids in the text, they
     are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
     of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
+    ``reasoning_cue`` is by what a template shows that it has thoughts, where that is not their opener.
     ``text`` are the segments that free text stands in, none where it has no markers; then thoughts, text and
     calls each begin with their marker. ``in_history`` is how templates write calls, where models of the
     dialect do it otherwise. ``tools_in_template`` is False where the template knows no tools and the system
@@ -45,6 +46,7 @@ class Dialect:
     separator: str = ""
     indexed: bool = False
     reasoning: tuple[str, str] | None = None
+    reasoning_cue: str = ""
     after_reasoning: str = ""
     text: tuple[Segment, ...] = ()
     in_history: Dialect | None = None

@@ -155,6 +155,7 @@ DIALECTS: tuple[Dialect, ...] = (
         span="list",
         gaps=_JSON_GAPS,
         reasoning=("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+        reasoning_cue="[BEGIN FINAL RESPONSE]",
     ),
     Dialect(
         name="minimax-m1",
@@ -275,6 +276,7 @@ DIALECTS: tuple[Dialect, ...] = (
         span="pair_section",
         gaps=MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"}),
         reasoning=("<think:opensource>", "</think:opensource>"),
+        reasoning_cue="<think",
     ),
     Dialect(
         name="glm",
@@ -341,6 +343,7 @@ DIALECTS: tuple[Dialect, ...] = (
         markers=_between("<|tool_call_start|>", "<|tool_call_end|>"),
         gaps=MappingProxyType({"gap_item": " "}),
         reasoning=_THINK,
+        reasoning_cue="</think>",
     ),
     Dialect(
         name="harmony",

@@ -21,6 +21,7 @@ from server.prompt.history import Rendered, conversation, mapped
 from server.prompt.mending import Needs, mended
 from server.prompt.probe import Unusable, probe
 from server.prompt.template import ChatTemplate
+from server.prompt.thinking import template_variables
 from server.prompt.tokens import Edges, Markup, TokenWriter, Twins
 from server.prompt.tools import format_text, shown_tools, tools_text
 from server.turn import Message, Tool, ToolCall, Turn
@@ -152,8 +153,11 @@ class Prompter:
         )
         offered: list[Rendered] = [] if needs.describe_tools else tools
         decoded = functools.partial(mapped, change=twins.hide)
+        variables = template_variables(turn, self._template.source)
         try:
-            return self._template.render(messages, offered, decoded=decoded, add_generation_prompt=generation)
+            return self._template.render(
+                messages, offered, decoded=decoded, add_generation_prompt=generation, **variables
+            )
         except TemplateFailed as error:
             raise TemplateFailed(twins.reveal(error.message)) from None
 

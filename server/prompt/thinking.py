@@ -1,0 +1,68 @@
+"""What a client says about thinking, as the variables that chat templates know for it.
+
+Templates have a name of their own for each switch. A request's one switch sets every name its template
+mentions; a name that the client gives itself is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from server.turn import TemplateValue, Turn
+
+_SWITCHES: dict[str, tuple[TemplateValue, TemplateValue]] = {
+    "enable_thinking": (True, False),
+    "thinking": (True, False),
+    "thinking_mode": ("enabled", "disabled"),
+    "thinking_option": ("on", "off"),
+}
+"""Names of the switch, and what they are when it is on and off."""
+_KEPT = {
+    "preserve_thinking": True,
+    "keep_past_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+    "drop_thinking": False,
+}
+"""Names of the switch for thoughts of earlier turns, and what they are where those are kept."""
+_LEAST = ("no_think", "none", "minimal")
+"""Words for no effort at all, the first that a template knows; else it is low."""
+_STRONGEST = ("xhigh", "max")
+"""Words beyond high, where a template knows them."""
+
+
+def template_variables(turn: Turn, source: str) -> dict[str, TemplateValue]:
+    """The variables for a template, the client's own and those that follow from what it asks."""
+    own: dict[str, TemplateValue] = dict(turn.template_variables)
+    known = frozenset(re.findall(r"\w+", source))
+    found: dict[str, TemplateValue] = {}
+    switched = _switched(turn, own)
+    if switched is not None:
+        found |= {name: values[not switched] for name, values in _SWITCHES.items() if name in known}
+        if not switched and "thinking_budget" in known:
+            found["thinking_budget"] = 0
+    if isinstance(kept := own.get("preserve_thinking"), bool):
+        found |= {name: kept is value for name, value in _KEPT.items() if name in known}
+    effort = turn.reasoning_effort or {False: "none", True: "high", None: None}[switched]
+    if effort is not None and "reasoning_effort" in known:
+        found["reasoning_effort"] = _effort(effort, known)
+    return found | own
+
+
+def _switched(turn: Turn, own: dict[str, TemplateValue]) -> bool | None:
+    """Whether thinking is on or off, None where the client leaves that to the template."""
+    for name in ("enable_thinking", "thinking"):
+        if isinstance(own.get(name), bool):
+            return bool(own[name])
+    if turn.reasoning_effort in (None, "minimal"):
+        return None
+    return turn.reasoning_effort != "none"
+
+
+def _effort(effort: str, known: frozenset[str]) -> str:
+    """An effort in the words that a template knows."""
+    if effort in ("none", "minimal"):
+        return next((word for word in _LEAST if word in known), "low")
+    if effort in _STRONGEST and effort not in known:
+        return "high"
+    return "low" if effort == "medium" and "no_think" in known else effort
