@@ -1,25 +1,36 @@
-"""The commands: ``toolspan serve`` and ``toolspan models``."""
+"""The commands: ``toolspan serve``, ``models`` and ``render``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shlex
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from server import logs
 from server import settings as settings_module
+from server.api.chat_request import Served, decode
 from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
-from server.errors import StartupFailed, quoted
+from server.errors import StartupFailed, ToolspanError, quoted
 from server.frames import ModelFacts
 from server.model_file import check
 from server.settings import Settings
 
+_SOURCES = ("--model", "--template")
 USAGE = """usage: toolspan COMMAND [OPTIONS]
 
   serve    serve a model (toolspan serve --help lists the options)
   models   list the models that can be fetched by name
+  render   show what a model's template makes of a conversation, the answer's grammar, and what an answer
+           on standard input is read as; nothing is generated:
+           toolspan render (--model MODEL | --template FILE) --messages FILE [--tools FILE]
 """
 
 
@@ -38,6 +49,8 @@ def _run(words: list[str]) -> int:
             return _serve(settings_module.load(options))
         case ["models"]:
             return _models()
+        case ["render", *options]:
+            return _render(options)
         case [] | ["-h" | "--help" | "help"]:
             print(USAGE, end="")
             return 0
@@ -116,3 +129,38 @@ def _models() -> int:
     for entry in CATALOGUE:
         print(f"{entry.key:22} {entry.title}, {entry.licence}; {entry.note}")
     return 0
+
+
+def _render(words: list[str]) -> int:
+    """The work is the runner's, so it is done in a process of its own."""
+    options = dict(zip(words[::2], words[1::2], strict=False))
+    source = [each for each in ("--model", "--template") if each in options]
+    if len(words) % 2 or set(options) - {*_SOURCES, "--messages", "--tools"} or len(source) != 1:
+        raise StartupFailed("render takes --model or --template, --messages and --tools: see toolspan --help")
+    if "--messages" not in options:
+        raise StartupFailed("render needs --messages, a file with a list of messages or a whole request")
+    body = _json_file(options["--messages"])
+    body = body if isinstance(body, dict) else {"messages": body}
+    if "--tools" in options:
+        body["tools"] = _json_file(options["--tools"])
+    try:
+        turn = decode(body, Served((str(body.get("model")),), 2**31)).turn
+    except ToolspanError as error:
+        raise StartupFailed(error.message) from None
+    value = options[source[0]]
+    if source[0] == "--model":
+        value = str(resolve(value))
+    elif not Path(value).is_file():
+        raise StartupFailed(f"{quoted(value)} is no file")
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(msgspec.json.encode(turn))
+        file.flush()
+        command = [sys.executable, "-m", "server.runner.render", file.name, source[0], value]
+        return subprocess.run(command, check=False).returncode
+
+
+def _json_file(name: str) -> Any:
+    try:
+        return json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StartupFailed(f"{quoted(name)} can't be read as JSON: {error}") from None

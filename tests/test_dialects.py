@@ -329,6 +329,26 @@ def test_what_a_template_writes_is_what_the_measured_row_writes(sdist_dir: Path,
             assert reads(found, written, calls)
 
 
+LONGCAT = """\
+{%- for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
+{%- for message in messages %}[{{ message.role }}]{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}
+{{- '<longcat_tool_call>' }}{{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}
+{{- '</longcat_tool_call>' }}
+{%- endfor %}
+{%- endfor %}
+{%- if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def test_a_dialect_outside_the_real_templates() -> None:
+    row = detect(LONGCAT)
+    assert row.name == "longcat"
+    found = measured(row, *calls_of(LONGCAT, row))
+    assert found is not None
+    assert (found.separator, found.parallel) == ("", True)
+    assert calls_of(LONGCAT, row)[1] == written_calls(found, PROBES[1])
+
+
 def without_ids(text: str) -> str:
     return re.sub("probe0000|probe0001|call00000|call00001", "ID", text)
 

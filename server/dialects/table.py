@@ -327,6 +327,13 @@ DIALECTS: tuple[Dialect, ...] = (
         reasoning=_THINK,
         after_reasoning="\n\n",
     ),
+    Dialect(
+        name="longcat",
+        grammar="json_object",
+        cues=("<longcat_tool_call>",),
+        markers=_between("<longcat_tool_call>", "</longcat_tool_call>"),
+        gaps=_JSON_GAPS,
+    ),
     HERMES,
     Dialect(
         name="gemma4",
