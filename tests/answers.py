@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,12 @@ def cut_at(data: bytes, places: Iterable[int]) -> list[bytes]:
     """``data`` in chunks that end at ``places``."""
     ends = [*sorted({place % (len(data) + 1) for place in places}), len(data)]
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def random_cuts(data: bytes, chance: random.Random) -> list[bytes]:
+    """``data`` cut at random: in a few places, in many, or after a few bytes each time."""
+    most = chance.choice([1, 3, 12, len(data)])
+    return cut_at(data, [chance.randrange(len(data) + 1) for _ in range(chance.randint(0, most))])
 
 
 ATOMS = (

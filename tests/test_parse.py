@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
 import pytest
-from answers import Case, cut_at, fed, folded, golden_files, read_case, texts_of
+from answers import Case, cut_at, fed, folded, golden_files, random_cuts, read_case, texts_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -55,6 +56,14 @@ def test_golden(path: Path) -> None:
 def test_golden_byte_by_byte(path: Path) -> None:
     case = read_case(path)
     assert folded(fed(case.parser(), [bytes([each]) for each in case.raw.encode()])) == case.expected
+
+
+@pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden_cut_at_random(path: Path) -> None:
+    """``scripts/fuzz`` does this a million times."""
+    case, chance = read_case(path), random.Random(path.stem)
+    for _ in range(200):
+        assert folded(fed(case.parser(), random_cuts(case.raw.encode(), chance))) == case.expected
 
 
 @pytest.mark.parametrize("path", golden_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")

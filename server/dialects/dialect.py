@@ -16,9 +16,9 @@ class Segment:
     onward: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Dialect:
-    """How a model writes calls and reasoning.
+    """How a model writes calls and reasoning. Compared by identity.
 
     ``span`` names the rule of the grammar file that a span is. ``markers`` take the place of the file's
     terminals of the same name: a token where the vocabulary has one, and hidden in what clients send.

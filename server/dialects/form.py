@@ -10,6 +10,7 @@ import enum
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 from lark.grammar import NonTerminal
@@ -116,6 +117,7 @@ class SpanForm:
         return "".join(item.text for item in self.after if isinstance(item, Literal | Marker))
 
 
+@lru_cache(maxsize=256)
 def span_form(dialect: Dialect) -> SpanForm:
     return _Reader(dialect).form()
 

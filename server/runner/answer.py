@@ -44,14 +44,22 @@ class Step:
 
 @dataclass(slots=True)
 class _Call:
-    """The call being read: where its arguments begin, what it holds back, and how often it was sampled."""
+    """The call being read: where its arguments begin, and what it holds back. ``alike`` are the arguments of
+    earlier calls that begin like its own, ``length`` is how many characters its own have so far."""
 
     start: CallStart
     kept: int
     held: HeldValue
     must_hold: bool
-    arguments: str = ""
+    alike: list[str]
+    length: int = 0
+    parts: list[str] = field(default_factory=list)
     waiting: list[Event] = field(default_factory=list)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether all of the arguments are those of an earlier call."""
+        return any(len(each) == self.length for each in self.alike)
 
 
 class Answer:
@@ -66,7 +74,7 @@ class Answer:
         self._call: _Call | None = None
         self._finished_calls: list[tuple[str, str]] = []
         self._response: list[Event] = []
-        self._response_text = ""
+        self._response_parts: list[str] = []
         self._samples = 1
         self.reasoning_tokens = 0
         self.resampled = 0
@@ -140,44 +148,44 @@ class Answer:
 
     def _start_call(self, event: CallStart, step: Step) -> None:
         held = self._plan.tools[event.name]
-        self._call = _Call(event, len(self._pieces), held, self._holds(held))
+        earlier = [] if self._plan.repeats else self._finished_calls
+        alike = [arguments for name, arguments in earlier if name == event.name]
+        self._call = _Call(event, len(self._pieces), held, self._holds(held), alike)
         self._call.waiting.append(event)
         self._let_go(self._call, step)
 
     def _read_arguments(self, event: CallArguments, step: Step) -> None:
-        assert self._call is not None
-        self._call.arguments += event.text
-        self._call.waiting.append(event)
-        self._let_go(self._call, step)
+        call = self._call
+        assert call is not None
+        call.alike = [each for each in call.alike if each.startswith(event.text, call.length)]
+        call.length += len(event.text)
+        call.parts.append(event.text)
+        call.waiting.append(event)
+        self._let_go(call, step)
 
     def _end_call(self, event: CallEnd, step: Step) -> None:
         call = self._call
         assert call is not None
         if self._ends_as_repeat(call, step):
             return
-        failure = call.held.verifier.failure(call.arguments)
+        arguments = "".join(call.parts)
+        failure = call.held.verifier.failure(arguments)
         if failure is not None and not self._tolerated(call.held, failure, step, call.start.name, call.kept):
             return
         step.events += [*call.waiting, event]
-        self._finished_calls.append((call.start.name, call.arguments))
+        self._finished_calls.append((call.start.name, arguments))
         self._call = None
         self._samples = 1
 
     def _let_go(self, call: _Call, step: Step) -> None:
         """Sends what the call holds back, unless it has to be valid or may still repeat another."""
-        if not call.must_hold and not self._may_repeat(call):
+        if not call.must_hold and not call.alike:
             step.events += call.waiting
             call.waiting.clear()
 
-    def _may_repeat(self, call: _Call) -> bool:
-        return not self._plan.repeats and any(
-            name == call.start.name and arguments.startswith(call.arguments)
-            for name, arguments in self._finished_calls
-        )
-
     def _ends_as_repeat(self, call: _Call, step: Step) -> bool:
         """Ends the turn where a call's whole arguments are those of an earlier one."""
-        if self._plan.repeats or (call.start.name, call.arguments) not in self._finished_calls:
+        if not call.repeats:
             return False
         self.repeated += 1
         self._call = None
@@ -189,7 +197,7 @@ class Answer:
         whether it certainly did, so that the turn has ended as it would have without the cut."""
         if self._ends_as_repeat(call, step):
             return True
-        if not self._may_repeat(call):
+        if not call.alike:
             step.events += call.waiting
             call.waiting.clear()
         return False
@@ -225,7 +233,7 @@ class Answer:
         self._parser = self._new_parser()
         self._pieces = []
         self._response = []
-        self._response_text = ""
+        self._response_parts = []
         call, self._call = self._call, None
         for piece in pieces:
             self._pieces.append(piece)
@@ -236,14 +244,14 @@ class Answer:
         self._through_gate(events[begun:], Step())
 
     def _read_response(self, held: HeldValue, event: Text, step: Step) -> None:
-        self._response_text += event.text
+        self._response_parts.append(event.text)
         if self._holds(held):
             self._response.append(event)
         else:
             step.events.append(event)
 
     def _check_response(self, held: HeldValue, step: Step) -> None:
-        failure = held.verifier.failure(self._response_text)
+        failure = held.verifier.failure("".join(self._response_parts))
         if failure is not None:
             self._tolerated(held, failure, step, "", 0)
 
