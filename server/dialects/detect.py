@@ -50,10 +50,11 @@ def measured(dialect: Dialect, one: str, two: str, empty: str) -> Dialect | None
     the dialect. A template that does not write two calls one after another knows no parallel calls."""
     if dialect.in_history is not None:
         return dialect if measured(dialect.in_history, one, two, empty) is not None else None
-    spans = _spans(dialect, one)
+    spans, further, bare = (_spans(dialect, text) for text in (one, two, empty))
+    if not spans and span_form(dialect).several:  # some templates close a section after its second call only
+        one, spans = two, further
     if len(spans) != 1:
         return None
-    further, bare = _spans(dialect, two), _spans(dialect, empty)
     gaps = dict(dialect.gaps) | _gaps(dialect, one[slice(*spans[0])])
     dialect = _after_reasoning(dialect, one[: spans[0][0]])
     if len(bare) == 1 and "gap_empty" in gaps:

@@ -76,9 +76,9 @@ def _measured(prompter: Prompter, dialect: Dialect) -> Dialect | None:
     except TemplateFailed as error:
         _log.warning("the template refuses a probe call: %s", error)
         return None
-    if not reads(dialect, one, (probe,)):
-        return None
     two, empty = (_written(prompter, calls) for calls in ((probe, other), (probe_call(0),)))
+    if not (reads(dialect, one, (probe,)) or reads(dialect, two, (probe, other))):
+        return None
     return measured(dialect, one, two, empty)
 
 
