@@ -66,9 +66,14 @@ def _find_model(settings: Settings) -> Settings:
     """Fetches the model where that is needed, and checks it."""
     if settings.script:
         return settings
-    path = resolve(settings.model)
+    return dataclasses.replace(settings, model=_model_file(settings.model))
+
+
+def _model_file(model: str) -> str:
+    """The file of a catalogue key, a path or an ``hf:`` name, checked."""
+    path = resolve(model)
     check(path)
-    return dataclasses.replace(settings, model=str(path))
+    return str(path)
 
 
 def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
@@ -134,7 +139,7 @@ def _models() -> int:
 def _render(words: list[str]) -> int:
     """The work is the runner's, so it is done in a process of its own."""
     options = dict(zip(words[::2], words[1::2], strict=False))
-    source = [each for each in ("--model", "--template") if each in options]
+    source = [each for each in _SOURCES if each in options]
     if len(words) % 2 or set(options) - {*_SOURCES, "--messages", "--tools"} or len(source) != 1:
         raise StartupFailed("render takes --model or --template, --messages and --tools: see toolspan --help")
     if "--messages" not in options:
@@ -149,7 +154,7 @@ def _render(words: list[str]) -> int:
         raise StartupFailed(error.message) from None
     value = options[source[0]]
     if source[0] == "--model":
-        value = str(resolve(value))
+        value = _model_file(value)
     elif not Path(value).is_file():
         raise StartupFailed(f"{quoted(value)} is no file")
     with tempfile.NamedTemporaryFile(suffix=".json") as file:

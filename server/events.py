@@ -101,3 +101,20 @@ class Warning(msgspec.Struct, frozen=True):
     code: str
     message: str
     param: str | None = None
+
+
+def joined(events: list[Event]) -> list[Event]:
+    """Neighbours of one kind as one event."""
+    result: list[Event] = []
+    for event in events:
+        last = result[-1] if result else None
+        match last, event:
+            case Reasoning(), Reasoning():
+                result[-1] = Reasoning(last.text + event.text)
+            case Text(), Text():
+                result[-1] = Text(last.text + event.text, last.logprobs + event.logprobs)
+            case CallArguments(), CallArguments() if last.index == event.index:
+                result[-1] = CallArguments(last.index, last.text + event.text)
+            case _:
+                result.append(event)
+    return result

@@ -17,6 +17,7 @@ from server.dialects.order import ANY_ORDER
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.schema.cache import prepared
+from server.schema.parameters import parameters
 from server.turn import ToolCall
 
 NOTED_ROWS = [row for row in DIALECTS if span_form(row).notation is not Notation.JSON]
@@ -142,7 +143,7 @@ def test_digits_are_kept(row: Any, kind: str) -> None:
 def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) -> None:
     model = Model(row, "text", {"v": schema}, required=["v"])
     assert model.parameters.exact
-    assert gemma_exact(model.parameters.schema)
+    assert gemma_exact(model.parameters)
     for value in good:
         text = model.text(json.dumps({"v": value}, ensure_ascii=False))
         assert model.allows(text), text
@@ -278,8 +279,7 @@ def test_long_text_streams() -> None:
     assert sent("graph>") == "\\n</paragraph>"
 
 
-DEEP = {
-    "type": "object",
+DEEP: dict[str, Any] = {
     "properties": {
         "items": {
             "type": "array",
@@ -309,7 +309,7 @@ DEEP = {
 @ROWS
 @pytest.mark.parametrize("kind", ["text", "tokens"])
 def test_values_at_any_depth(row: Any, kind: str) -> None:
-    model = Model(row, kind, **DEEP_PARTS)
+    model = Model(row, kind, **DEEP)
     for value in (
         {"items": [{"name": "a, b}"}, {"name": "", "n": 3}]},
         {"items": [{"name": "x", "n": None}]},
@@ -333,9 +333,6 @@ def test_values_at_any_depth(row: Any, kind: str) -> None:
         assert not model.allows(model.text(json.dumps(value))), value
 
 
-DEEP_PARTS: dict[str, Any] = {key: each for key, each in DEEP.items() if key != "type"}
-
-
 @pytest.mark.parametrize(
     ("schema", "exact"),
     [
@@ -349,7 +346,7 @@ DEEP_PARTS: dict[str, Any] = {key: each for key, each in DEEP.items() if key != 
     ],
 )
 def test_what_gemmas_notation_can_hold_to(schema: dict[str, Any], exact: bool) -> None:
-    assert gemma_exact({"type": "object", "properties": {"v": schema}}) is exact
+    assert gemma_exact(parameters({"type": "object", "properties": {"v": schema}})) is exact
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,11 @@ def test_effort_is_written_where_a_template_has_it(sdist_dir: Path) -> None:
 
 
 def test_what_the_client_sets_itself_is_passed_on() -> None:
-    source = "{{ enable_thinking }} {{ thinking_mode }} {{ clear_thinking }}"
+    known = frozenset({"enable_thinking", "thinking_mode", "clear_thinking", "preserve_thinking"})
 
     def variables(effort: str | None = None, **own: TemplateValue) -> dict[str, TemplateValue]:
         turn = Turn(QUESTION, reasoning_effort=effort, template_variables=tuple(own.items()))
-        return template_variables(turn, source)
+        return template_variables(turn, known)
 
     assert variables() == variables("minimal") == {}
     assert variables("none") == {"enable_thinking": False, "thinking_mode": "disabled"}

@@ -15,20 +15,9 @@ from typing import Any, Literal, cast
 
 from server.api import limits
 from server.api.fields import Field
+from server.api.thinking import reasoning_effort, template_variables
 from server.errors import InvalidSchema, NotFound, quoted
-from server.turn import (
-    REASONING_EFFORTS,
-    TEMPLATE_VARIABLES,
-    Message,
-    ResponseFormat,
-    Role,
-    Sampling,
-    TemplateValue,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    Turn,
-)
+from server.turn import Message, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -89,8 +78,8 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         choices=_integer(root, "n", 1, 1, limits.CHOICES),
         partition=partition,
         reuse_prefix=_flag(root, "reuse_prefix", True),
-        reasoning_effort=_reasoning_effort(root),
-        template_variables=tuple(_template_variables(root)),
+        reasoning_effort=reasoning_effort(root),
+        template_variables=tuple(template_variables(root)),
     )
     return ChatRequest(turn, stream, options is not None and _flag(options, "include_usage", False))
 
@@ -312,34 +301,6 @@ def _allowed_names(tools: Field) -> Iterator[str]:
 
 def _function_name(field: Field) -> str:
     return (field.get("function") or field).need("name").text()
-
-
-# Thinking.
-
-
-def _reasoning_effort(root: Field) -> str | None:
-    field = root.get("reasoning_effort")
-    return field.word(REASONING_EFFORTS) if field else None
-
-
-def _template_variables(root: Field) -> Iterator[tuple[str, TemplateValue]]:
-    """``chat_template_kwargs``, and ``enable_thinking`` where some clients put it."""
-    switch = root.get("enable_thinking")
-    if switch is not None:
-        yield "enable_thinking", switch.flag()
-    given = root.get("chat_template_kwargs")
-    for name, value in given.object().items() if given else ():
-        field = Field(value, f"chat_template_kwargs.{name}")
-        if name not in TEMPLATE_VARIABLES:
-            known = ", ".join(TEMPLATE_VARIABLES)
-            raise field.wrong(f"is no variable that is passed to a chat template; those are {known}")
-        if not isinstance(value, bool | int | str):
-            raise field.mistyped("true, false, an integer or a string")
-        if isinstance(value, str):
-            field.short_text(limits.TEMPLATE_VALUE)
-        elif not isinstance(value, bool):
-            field.integer(-1, limits.TOKENS)
-        yield name, value
 
 
 # Sampling and lengths.

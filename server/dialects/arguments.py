@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Protocol
 
+from server.dialects.form import Notation
 from server.dialects.span import RAW, Lexeme
 from server.schema.parameters import Parameters, Value
 
 _LONGEST_LITERAL = 65_536
 _LONGEST_SCALAR = 512
 _SPELLINGS = {"true": "true", "false": "false", "none": "null", "null": "null"}
-
-
 _QUOTES = frozenset({"TEXT_QUOTE", "QUOTE", "APOSTROPHE"})
 _JSON = {
     "COMMA": ", ",
@@ -39,6 +38,16 @@ class ArgumentsReader(Protocol):
     def close(self) -> str: ...
 
     def cut(self, text: str) -> str: ...
+
+
+def arguments_reader(notation: Notation, parameters: Parameters, *, trusted: bool) -> ArgumentsReader:
+    """The reader of one call's arguments. ``trusted``: a constraint wrote them."""
+    match notation:
+        case Notation.ELEMENTS:
+            return ElementArguments(parameters, trusted=trusted)
+        case Notation.GEMMA | Notation.PYTHONIC:
+            return LiteralArguments(keywords=notation is Notation.PYTHONIC)
+    return JsonArguments()
 
 
 class JsonArguments:
@@ -186,9 +195,9 @@ class _ValueReader:
         self._waiting.append(text)
         if not (self._is_text or self._is_other or self._structured):
             begun = "".join(self._waiting)
-            self._structured = begun.lstrip()[:1] in ("{", "[") and self._value.may_become_other(begun)
-            self._is_text = len(begun) > _LONGEST_SCALAR or not self._value.may_become_other(begun)
-            self._is_text &= not self._structured
+            may_be_other = self._value.may_become_other(begun)
+            self._structured = may_be_other and begun.lstrip()[:1] in ("{", "[")
+            self._is_text = not self._structured and (not may_be_other or len(begun) > _LONGEST_SCALAR)
         return self._let_go() if self._is_text else ""
 
     def end(self) -> str:

@@ -21,6 +21,7 @@ from server.dialects.elements import ElementRules
 from server.dialects.form import Gap, Item, Literal, Marker, Notation, Slot, span_form
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
 from server.dialects.literals import GemmaRules, PythonicRules
+from server.dialects.raw_text import Split, text_until
 from server.schema.parameters import UNKNOWN, Parameters
 from server.turn import Json
 
@@ -48,13 +49,12 @@ class BoundDialect:
     def opener_token(self) -> int | None:
         return self.tokens.get(self.dialect.opener)
 
-    def split(self, marker: str) -> tuple[str, str]:
-        """A marker as the text before its first token, and the rest as rule text: one or the other is empty
-        where it is all text or one token."""
+    def split(self, marker: str) -> Split:
         if marker in self.tokens:
-            return "", f"<[{self.tokens[marker]}]>"
+            return Split("", f"<[{self.tokens[marker]}]>")
         lead, *rest = self._parts(marker)
-        return lead, " ".join(part if part.startswith("<[") else lark_string(part) for part in rest if part)
+        parts = (part if part.startswith("<[") else lark_string(part) for part in rest if part)
+        return Split(lead, " ".join(parts))
 
     def _parts(self, marker: str) -> list[str]:
         """The text before the first inner token, that token, and so on."""
@@ -199,22 +199,12 @@ class _Composer:
         return starts
 
     def _text_until(self, marker: str, name: str) -> str:
-        """A reference to any text up to and with ``marker``, and the rules for it. An empty marker is the end
-        of the turn."""
-        terminal = name.upper()
-        lead, rest = self._bound.split(marker)
-        spelled = ""
-        if rest and marker not in self._bound.tokens:
-            spelled = f" & ~/(?s:.*){pattern_of(marker)}(?s:.*)/"
-        self._lines.append(f"{terminal}: /(?s:.*){pattern_of(lead)}/{spelled}")
-        if rest or not marker:
-            return f"{terminal} {rest}".rstrip()
-        self._lines.append(f"{name}[lazy]: {terminal}")
+        """The rule of any text up to and with ``marker``."""
+        self._lines += text_until(name, marker, self._bound.split(marker))
         return name
 
     def _marker(self, text: str) -> str:
-        lead, rest = self._bound.split(text)
-        return " ".join([*([lark_string(lead)] if lead else []), *([rest] if rest else [])])
+        return self._bound.split(text).rule_text
 
     # Calls.
 
@@ -252,7 +242,7 @@ class _Composer:
                 pythonic = PythonicRules(tools)
                 return lambda name, tool: pythonic.rules(name, tool.parameters)
             case Notation.GEMMA:
-                gemma = GemmaRules(span.quote, self._marker, tools)
+                gemma = GemmaRules(span.quote, self._bound.split(span.quote), tools)
                 return lambda name, tool: gemma.rules(name, tool.parameters.schema)
         return lambda name, tool: [f"{name}: %json {tool.schema}"]
 

@@ -1,7 +1,6 @@
 """The rules of arguments that are written one by one, for the constraint.
 
-A value of text ends at the first full closing marker, which the lexer takes together with it, since it never
-backs up: an enum value is one literal with its end, and any text a lazy terminal.
+A value of text ends at the first full closing marker, which is part of its terminal: see ``raw_text``.
 """
 
 from __future__ import annotations
@@ -9,23 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from server.dialects.form import ElementForm, Item, Literal, Marker, Slot
-from server.dialects.grammar import between_slashes, pattern_of
+from server.dialects.grammar import pattern_of
 from server.dialects.order import any_order_limit, order_rules
+from server.dialects.raw_text import Split, free_key, text_until
 from server.schema.parameters import Parameters, Value
 
 NO_ELEMENT_KEY = frozenset('<>"')
 """Characters that the key of an element does not have, beside control characters."""
 
 Joined = Callable[..., str]
-Split = Callable[[str], tuple[str, str]]
 
 
 class ElementRules:
     """Writes the rules for the arguments of one tool after another. ``joined`` gives items as rule text,
-    ``split`` the text before the first token of a marker, and the rest; ``tools`` is how many there will
-    be."""
+    ``split`` takes a marker apart; ``tools`` is how many there will be."""
 
-    def __init__(self, form: ElementForm, joined: Joined, split: Split, tools: int) -> None:
+    def __init__(self, form: ElementForm, joined: Joined, split: Callable[[str], Split], tools: int) -> None:
         self._form = form
         self._joined = joined
         self._split = split
@@ -54,8 +52,7 @@ class ElementRules:
     def _free(self, name: str, declared: Sequence[str], value: Value) -> Iterator[str]:
         """A parameter with any key but the declared ones."""
         terminal = f"{name.upper()}_KEY"
-        excluded = f" & ~/({'|'.join(map(pattern_of, declared))})/" if declared else ""
-        yield f'{terminal}: /[^<>"\\x00-\\x1f]+/{excluded}'
+        yield free_key(terminal, NO_ELEMENT_KEY, declared)
         forms = []
         place = next(at for at, item in enumerate(self._form.parameter) if item == Slot("key"))
         before = self._joined(self._form.parameter[:place])
@@ -80,34 +77,21 @@ class ElementRules:
                 yield text, f"{name}_cdata", [*self._cdata(f"{name}_cdata", value.only_texts)]
         if value.may_be_other and (self._form.kinds or not value.may_be_text):
             rule = f"{name}_json: %json {value.engine_text}"
-            yield other, f"{name}_json {self._end(self._form.value_end)}", [rule]
+            yield other, f"{name}_json {self._joined([self._form.value_end])}", [rule]
 
     def _text(self, name: str, texts: Sequence[str]) -> Iterator[str]:
         excluded = []
         if self._form.cdata is not None:
             excluded = [f"/{pattern_of(self._form.cdata[0].text)}(?s:.*)/"]
-        yield from self._until(name, texts, self._form.value_end, excluded)
+        yield from self._until(name, self._form.value_end, texts, excluded)
 
     def _cdata(self, name: str, texts: Sequence[str]) -> Iterator[str]:
         assert self._form.cdata is not None
         opener, closer = self._form.cdata
-        yield f"{name}: {self._end(opener)} {name}_body"
-        yield from self._until(f"{name}_body", texts, closer, [])
+        yield f"{name}: {self._joined([opener])} {name}_body"
+        yield from self._until(f"{name}_body", closer, texts)
 
     def _until(
-        self, name: str, texts: Sequence[str], end: Literal | Marker, excluded: Sequence[str]
+        self, name: str, end: Literal | Marker, texts: Sequence[str], excluded: Sequence[str] = ()
     ) -> Iterator[str]:
-        """A rule for a text and what closes it: where that is or has a token, no text can hold it; else
-        the first time its characters come is the end."""
-        terminal = name.upper()
-        lead, rest = self._split(end.text)
-        close = pattern_of(lead)
-        patterns = [f"/(?:{between_slashes(each)}){close}/" for each in texts] or [f"/(?s:.*){close}/"]
-        if lead and (texts or rest):
-            excluded = [*excluded, f"/(?s:.*){pattern_of(end.text)}(?s:.+)/"]
-        lazy = "" if rest or texts else "[lazy]"
-        yield f"{name}{lazy}: {terminal} {rest}".rstrip()
-        yield f"{terminal}: {' & '.join([*patterns, *(f'~{each}' for each in excluded)])}"
-
-    def _end(self, item: Literal | Marker) -> str:
-        return self._joined([item])
+        return text_until(name, end.text, self._split(end.text), texts, excluded)

@@ -9,12 +9,14 @@ What else a schema says is loosened, and verified on the finished call.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from server.dialects.grammar import between_slashes, lark_string, pattern_of
+from server.dialects.grammar import lark_string
 from server.dialects.order import Gaps, any_order_limit, order_rules
+from server.dialects.raw_text import Split, free_key, text_until
 from server.schema import compiling
-from server.schema.parameters import TYPES, Parameters, Reader, Value
+from server.schema.parameters import TYPES, Parameters, Reader, Value, properties_of
 
 NO_KEY = frozenset(":{}[],<>\"'=() \t\n\r")
 """Characters that no key of these notations has, beside control characters."""
@@ -32,7 +34,6 @@ _SAYS_NOTHING = frozenset({"type", "$defs", "description", "title", "default", "
 _SPELLED = {"boolean": ("True", "False"), "null": ("None",)}
 _WORDS = {"null": '("null" | "None")', "boolean": '("true" | "false")'}
 _IN_APOSTROPHES = "/'([^'\\\\\\x00-\\x1f]|\\\\['\"\\\\nrtbf])*'/"
-_KEY = "/[^:{}\\[\\],<>\"'=() \\x00-\\x1f]+/"
 
 
 class PythonicRules:
@@ -47,7 +48,7 @@ class PythonicRules:
         free = ""
         if parameters.rest is not None:
             free = f"{name}_free"
-            yield f"{free.upper()}_KEY: {_KEY}{_but([each.key for each in parameters.declared])}"
+            yield free_key(f"{free.upper()}_KEY", NO_KEY, [each.key for each in parameters.declared])
             yield from self._parameter(free, f'{free.upper()}_KEY "="', parameters.rest)
         required = [each.required for each in parameters.declared]
         yield from order_rules(name, required, free, Gaps(between=", "), self._limit)
@@ -64,11 +65,11 @@ class PythonicRules:
 
 class GemmaRules:
     """Writes the rules for the arguments of one tool after another. ``quote`` is the marker around texts,
-    ``marker`` gives it as rule text. ``exact``: nothing of a schema has been loosened so far."""
+    ``split`` the same as tokens and text. ``exact``: nothing of a schema has been loosened so far."""
 
-    def __init__(self, quote: str, marker: Callable[[str], str], tools: int) -> None:
+    def __init__(self, quote: str, split: Split, tools: int) -> None:
         self.quote = quote
-        self.marker = marker(quote)
+        self.split = split
         self.limit = any_order_limit(tools)
         self.exact = True
 
@@ -77,10 +78,11 @@ class GemmaRules:
         return _Lowering(self, name, schema).lines
 
 
-def gemma_exact(schema: Mapping[str, object]) -> bool:
+@lru_cache(maxsize=256)
+def gemma_exact(parameters: Parameters) -> bool:
     """Whether the rules for a schema admit valid values only."""
-    rules = GemmaRules('"', lark_string, 1)
-    rules.rules("arguments", schema)
+    rules = GemmaRules('"', Split('"', ""), 1)
+    rules.rules("arguments", parameters.schema)
     return rules.exact
 
 
@@ -90,7 +92,7 @@ class _Lowering:
     def __init__(self, rules: GemmaRules, prefix: str, schema: Mapping[str, object]) -> None:
         self.lines: list[str] = []
         self._rules = rules
-        self._quote = rules.marker
+        self._quote = rules.split.rule_text
         self._prefix = prefix
         self._reader = Reader(schema)
         self._named: dict[str, str] = {}
@@ -174,14 +176,8 @@ class _Lowering:
         patterns, exact = self._reader.texts(node)
         self._rules.exact &= exact
         name = self._new()
-        is_token = self._quote.startswith("<[")
-        close = "" if is_token else pattern_of(self._rules.quote)
-        bodies = [f"/(?:{between_slashes(each)}){close}/" for each in patterns] or [f"/(?s:.*){close}/"]
-        if close and patterns:
-            bodies.append(f"~/(?s:.*){close}(?s:.+)/")
-        self.lines.append(f"{name.upper()}: {' & '.join(bodies)}")
-        self.lines.append(f"{name}{'' if is_token or patterns else '[lazy]'}: {name.upper()}")
-        return f"{self._quote} {name}{f' {self._quote}' if is_token else ''}"
+        self.lines += text_until(name, self._rules.quote, self._rules.split, patterns)
+        return f"{self._quote} {name}"
 
     def _array(self, node: Mapping[str, object]) -> str:
         least, most = node.get("minItems", 0), node.get("maxItems")
@@ -196,21 +192,18 @@ class _Lowering:
 
     def _object(self, node: Mapping[str, object]) -> str:
         name = self._new()
-        properties, required = node.get("properties", {}), node.get("required", [])
-        assert isinstance(properties, dict)
-        assert isinstance(required, list)
-        nodes = properties | {key: True for key in required if key not in properties}
-        sayable = {key: each for key, each in nodes.items() if key and not set(key) & NO_KEY}
-        self._rules.exact &= len(sayable) == len(nodes)
-        for place, (key, each) in enumerate(sayable.items()):
-            self.lines.append(f"{name}_{place}: {lark_string(f'{key}:')} {self._value(each)}")
+        properties = properties_of(node)
+        sayable = [each for each in properties if each[0] and not set(each[0]) & NO_KEY]
+        self._rules.exact &= len(sayable) == len(properties)
+        for place, (key, value, _) in enumerate(sayable):
+            self.lines.append(f"{name}_{place}: {lark_string(f'{key}:')} {self._value(value)}")
         free, others = "", node.get("additionalProperties", True)
         if others is not False:
             free = f"{name}_free"
-            self.lines.append(f"{free.upper()}_KEY: {_KEY}{_but(list(sayable))}")
+            self.lines.append(free_key(f"{free.upper()}_KEY", NO_KEY, [key for key, _, _ in sayable]))
             self.lines.append(f'{free}: {free.upper()}_KEY ":" {self._value(others)}')
-        wanted = [key in required for key in sayable]
-        self.lines += order_rules(name, wanted, free, Gaps(between=","), self._rules.limit)
+        required = [must for _, _, must in sayable]
+        self.lines += order_rules(name, required, free, Gaps(between=","), self._rules.limit)
         return f'"{{" {name} "}}"'
 
     def _reference(self, reference: str) -> str:
@@ -225,7 +218,7 @@ class _Lowering:
             plain = [self._of_type(kind, {}) for kind in ("string", "number", "boolean", "null")]
             self.lines.append(f"{self._any}: {' | '.join([*plain, f'{self._any}_list', f'{self._any}_map'])}")
             self.lines.append(f'{self._any}_list: "[" ({self._any} ("," {self._any})*)? "]"')
-            self.lines.append(f"{self._any.upper()}_KEY: {_KEY}")
+            self.lines.append(free_key(f"{self._any.upper()}_KEY", NO_KEY, ()))
             pair = f'{self._any.upper()}_KEY ":" {self._any}'
             self.lines.append(f'{self._any}_map: "{{" ({pair} ("," {pair})*)? "}}"')
         return self._any
@@ -240,8 +233,3 @@ def _parted(texts: list[str]) -> Iterator[str]:
         if place:
             yield '","'
         yield each
-
-
-def _but(keys: list[str]) -> str:
-    """What leaves these keys out of a terminal."""
-    return f" & ~/({'|'.join(map(pattern_of, keys))})/" if keys else ""

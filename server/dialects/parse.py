@@ -14,16 +14,16 @@ import codecs
 import enum
 from collections.abc import Callable, Iterable, Mapping
 
-from server.dialects.arguments import ArgumentsReader, ElementArguments, JsonArguments, LiteralArguments
+from server.dialects.arguments import ArgumentsReader, arguments_reader
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.dialect import Segment
-from server.dialects.form import Notation, span_form
+from server.dialects.form import span_form
 from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
-from server.events import CallArguments, CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob
+from server.events import CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob, joined
 from server.schema.parameters import UNKNOWN, Parameters
 
 _LONGEST_START = 4096
@@ -140,7 +140,7 @@ class TurnParser:
         self._read(text, events)
         if marker:
             self._read_marker(marker, events)
-        return _joined(events)
+        return joined(events)
 
     def flush(self, *, cut: bool = False) -> list[Event]:
         """The events that waited for more text, now that the turn has ended. ``cut``: it ended too early,
@@ -156,10 +156,11 @@ class TurnParser:
         if self._state is _State.REASONING:
             self._emit_reasoning(self._thought.push(rest) + self._thought.end_before_markup(), events)
         elif self._state in (_State.START, _State.TEXT):
-            if not (self._trusted and self._segments and self._begins_marker(rest)):
+            begins_marker = any(each.startswith(rest.strip(SPACE)) for each in self._textual)
+            if not (self._trusted and self._segments and begins_marker):
                 self._push_text(rest, events)
             self._emit_text(self._text.finish(), events)
-        return _joined(events)
+        return joined(events)
 
     # Text. Each reader takes what it can and returns what the next state has to read.
 
@@ -206,14 +207,12 @@ class TurnParser:
         if not found:
             return self._enter(_State.TEXT, text)
         self._logprobs.drop(len(text) - len(begun) + len(found))
-        rest = self._enter(_State.SPAN if found == opener else _State.TEXT, begun[len(found) :])
+        rest = begun[len(found) :]
         if found == opener:
             self._open_span([])
-        elif found == self._think_open:
-            self._enter(_State.REASONING, "")
-        else:
-            self._segment = self._segments[found]
-        return rest
+            return rest
+        self._segment = self._segments.get(found)
+        return self._enter(_State.TEXT if self._segment else _State.REASONING, rest)
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
         before, found, after = self._split(text, self._think_close)
@@ -297,12 +296,8 @@ class TurnParser:
         self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
 
     def _new_arguments(self, name: str) -> ArgumentsReader:
-        match self._notation:
-            case Notation.ELEMENTS:
-                return ElementArguments(self._parameters.get(name, UNKNOWN), trusted=self._trusted)
-            case Notation.GEMMA | Notation.PYTHONIC:
-                return LiteralArguments(keywords=self._notation is Notation.PYTHONIC)
-        return JsonArguments()
+        known = self._parameters.get(name, UNKNOWN)
+        return arguments_reader(self._notation, known, trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         for lexeme in lexemes:
@@ -366,10 +361,6 @@ class TurnParser:
         text = "".join("".join(self._raw).split())
         return any(closing.startswith(text) for closing in self._closings)
 
-    def _begins_marker(self, text: str) -> bool:
-        """Whether text at the end of a turn is the beginning of a marker."""
-        return any(each.startswith(text.strip(SPACE)) for each in self._textual)
-
     # Small things.
 
     def _enter(self, state: _State, rest: str) -> str:
@@ -404,20 +395,3 @@ class TurnParser:
         self._logprobs.clear()
         if text:
             events.append(Reasoning(text))
-
-
-def _joined(events: list[Event]) -> list[Event]:
-    """Neighbours of one kind as one event."""
-    result: list[Event] = []
-    for event in events:
-        last = result[-1] if result else None
-        match last, event:
-            case Reasoning(), Reasoning():
-                result[-1] = Reasoning(last.text + event.text)
-            case Text(), Text():
-                result[-1] = Text(last.text + event.text, last.logprobs + event.logprobs)
-            case CallArguments(), CallArguments() if last.index == event.index:
-                result[-1] = CallArguments(last.index, last.text + event.text)
-            case _:
-                result.append(event)
-    return result

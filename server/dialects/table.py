@@ -57,6 +57,17 @@ _ELEMENT_GAPS = MappingProxyType(
 """Each element on a line of its own."""
 
 
+_PAIR_GAPS = MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"})
+
+
+def _pair_markers(suffix: str = "") -> Mapping[str, str]:
+    """The markers of a parameter as a key and a value, each between two of its own, and of the call's end."""
+    names = {"KEY": "arg_key", "VALUE": "arg_value"}
+    opened = {f"{each}_OPEN": f"<{name}{suffix}>" for each, name in names.items()}
+    closed = {f"{each}_END": f"</{name}{suffix}>" for each, name in names.items()}
+    return {**opened, **closed, "CALL_CLOSE": f"</tool_call{suffix}>"}
+
+
 def _dsml(name: str, section: str) -> Dialect:
     return Dialect(
         name=name,
@@ -266,15 +277,11 @@ DIALECTS: tuple[Dialect, ...] = (
                 "CLOSE": "</tool_calls:opensource>",
                 "CALL_OPEN": "<tool_call:opensource>",
                 "NAME_END": "<tool_sep:opensource>",
-                "CALL_CLOSE": "</tool_call:opensource>",
-                "KEY_OPEN": "<arg_key:opensource>",
-                "KEY_END": "</arg_key:opensource>",
-                "VALUE_OPEN": "<arg_value:opensource>",
-                "VALUE_END": "</arg_value:opensource>",
+                **_pair_markers(":opensource"),
             }
         ),
         span="pair_section",
-        gaps=MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"}),
+        gaps=_PAIR_GAPS,
         reasoning=("<think:opensource>", "</think:opensource>"),
         reasoning_cue="<think",
     ),
@@ -282,18 +289,9 @@ DIALECTS: tuple[Dialect, ...] = (
         name="glm",
         grammar="elements",
         cues=("<tool_call>", "<arg_key>"),
-        markers=MappingProxyType(
-            {
-                "OPEN": "<tool_call>",
-                "CALL_CLOSE": "</tool_call>",
-                "KEY_OPEN": "<arg_key>",
-                "KEY_END": "</arg_key>",
-                "VALUE_OPEN": "<arg_value>",
-                "VALUE_END": "</arg_value>",
-            }
-        ),
+        markers=MappingProxyType({"OPEN": "<tool_call>", **_pair_markers()}),
         span="pair_span",
-        gaps=MappingProxyType({**_ELEMENT_GAPS, "gap_value": "\n"}),
+        gaps=_PAIR_GAPS,
         separator="\n",
         reasoning=_THINK,
         after_reasoning="\n",

@@ -153,7 +153,7 @@ class Prompter:
         )
         offered: list[Rendered] = [] if needs.describe_tools else tools
         decoded = functools.partial(mapped, change=twins.hide)
-        variables = template_variables(turn, self._template.source)
+        variables = template_variables(turn, self._template.words)
         try:
             return self._template.render(
                 messages, offered, decoded=decoded, add_generation_prompt=generation, **variables

@@ -25,7 +25,8 @@ REFUSAL_LIMIT = 300
 
 
 class ChatTemplate:
-    """A compiled template. ``render`` may be called from several threads at once.
+    """A compiled template. ``render`` may be called from several threads at once. ``words`` are those of the
+    source, names of variables among them.
 
     ``bos_text`` and ``eos_text`` are what the template prints for them. Raises ``TemplateFailed`` where
     the source can't be compiled.
@@ -49,6 +50,7 @@ class ChatTemplate:
         self._constants = {"bos_token": bos_text, "eos_token": eos_text}
         if len(source) > SOURCE_LIMIT:
             raise TemplateFailed("the model's chat template is too long")
+        self.words = frozenset(re.findall(r"\w+", source))
         try:
             tree = counted(self._environment.parse(source))
             tree.set_environment(self._environment)

@@ -6,8 +6,6 @@ mentions; a name that the client gives itself is passed on as it is.
 
 from __future__ import annotations
 
-import re
-
 from server.turn import TemplateValue, Turn
 
 _SWITCHES: dict[str, tuple[TemplateValue, TemplateValue]] = {
@@ -31,10 +29,10 @@ _STRONGEST = ("xhigh", "max")
 """Words beyond high, where a template knows them."""
 
 
-def template_variables(turn: Turn, source: str) -> dict[str, TemplateValue]:
-    """The variables for a template, the client's own and those that follow from what it asks."""
+def template_variables(turn: Turn, known: frozenset[str]) -> dict[str, TemplateValue]:
+    """The variables for a template that has the ``known`` words, the client's own and those that follow from
+    what it asks."""
     own: dict[str, TemplateValue] = dict(turn.template_variables)
-    known = frozenset(re.findall(r"\w+", source))
     found: dict[str, TemplateValue] = {}
     switched = _switched(turn, own)
     if switched is not None:

@@ -198,7 +198,7 @@ class Preparer:
         if self._notation is Notation.JSON:
             return held
         known = schema.parameters
-        exact = gemma_exact(known.schema) if self._notation is Notation.GEMMA else known.exact
+        exact = gemma_exact(known) if self._notation is Notation.GEMMA else known.exact
         return dataclasses.replace(held, exact=exact and held.exact, parameters=known)
 
     # The constraint.

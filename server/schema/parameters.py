@@ -91,11 +91,11 @@ class Parameter:
     value: Value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parameters:
-    """The parameters of a tool, in the order of its schema. ``rest`` is the value of keys that are not
-    declared, None where there can't be any. ``exact``: what is within all of this is valid. ``schema`` is
-    what it was read off."""
+    """The parameters of a tool, in the order of its schema; compared by identity. ``rest`` is the value of
+    keys that are not declared, None where there can't be any. ``exact``: what is within all of this is
+    valid. ``schema`` is what it was read off."""
 
     declared: tuple[Parameter, ...] = ()
     rest: Value | None = None
@@ -116,6 +116,16 @@ def parameters(schema: Mapping[str, object]) -> Parameters:
     return Reader(schema).parameters()
 
 
+def properties_of(node: Mapping[str, object]) -> list[tuple[str, object, bool]]:
+    """The properties of a schema of objects: key, schema, and whether it is required. Required keys that are
+    not declared may be anything."""
+    properties, required = node.get("properties", {}), node.get("required", [])
+    assert isinstance(properties, dict)
+    assert isinstance(required, list)
+    nodes = properties | {key: True for key in required if key not in properties}
+    return [(key, each, key in required) for key, each in nodes.items()]
+
+
 class Reader:
     """Reads one document, and what it says of texts and types."""
 
@@ -127,12 +137,8 @@ class Reader:
 
     def parameters(self) -> Parameters:
         root = self.resolved(self._root)
-        properties, required = root.get("properties", {}), root.get("required", [])
-        assert isinstance(properties, dict)
-        assert isinstance(required, list)
         plain = not set(root) - _ABOUT_KEYS - _NOTES
-        nodes = properties | {key: True for key in required if key not in properties}
-        declared = tuple(Parameter(key, key in required, self._value(node)) for key, node in nodes.items())
+        declared = tuple(Parameter(key, must, self._value(node)) for key, node, must in properties_of(root))
         others = root.get("additionalProperties", True)
         closed = others is False and (plain or "patternProperties" not in root)
         rest = None if closed else self._value(others if plain else True)
