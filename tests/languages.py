@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from answers import folded
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+
+from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
+from server.dialects.form import written_calls
+from server.dialects.parse import TurnParser
+from server.schema.cache import prepared
+from server.turn import ToolCall
 
 END = 256
 _LONGEST = 400
@@ -104,3 +113,43 @@ class Language:
         fill_next_token_bitmask(matcher, mask, 0)
         bits = np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self._tokenizer.vocab_size]
         return [int(token) for token in np.flatnonzero(bits)]
+
+
+class Model:
+    """One dialect, one vocabulary, one tool ``f``."""
+
+    def __init__(self, row: Any, kind: str, properties: dict[str, Any], **more: Any) -> None:
+        schema = {"type": "object", "properties": properties, **more}
+        made = prepared(json.dumps(schema), "tools", as_object=True)
+        self.parameters = made.parameters
+        self.row = row
+        wanted = {"text": (), "tokens": row.marker_texts, "inner": row.inner}[kind]
+        markers = sorted(set(wanted), key=len, reverse=True)
+        self.bound = BoundDialect(row, {marker: 257 + place for place, marker in enumerate(markers)})
+        tool = CallableTool("f", made.lowered.text, made.parameters)
+        self.form = AnswerForm((tool,), must_call=True, parallel=False)
+        self.language = Language(compose(self.bound, self.form), tuple(self.bound.tokens))
+
+    def text(self, arguments: str) -> str:
+        return written_calls(self.row, [ToolCall("", "f", arguments)])
+
+    def allows(self, text: str) -> bool:
+        return self.language.has(text)
+
+    def read(self, text: str, *, trusted: bool = True) -> Any:
+        """The arguments read out of one call."""
+        return self.read_tokens(self.language.ids(text), trusted=trusted)
+
+    def read_tokens(self, tokens: list[int], *, trusted: bool = True) -> Any:
+        parser = TurnParser(
+            self.bound,
+            ["f"],
+            calls_only=True,
+            trusted=trusted,
+            new_id=str,
+            parameters={"f": self.parameters},
+        )
+        events = [e for each in tokens for e in parser.feed(each, self.language.data(each))] + parser.flush()
+        (line,) = folded(events)
+        assert line.startswith("call f ")
+        return json.loads(line.removeprefix("call f ").replace("\n", "\\n"))

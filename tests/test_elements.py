@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 from answers import folded
-from languages import Language
+from languages import Language, Model
 
-from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
-from server.dialects.form import Notation, span_form, written_calls
-from server.dialects.literals import gemma_exact
+from server.dialects.constrain import AnswerForm, CallableTool, compose
+from server.dialects.form import Notation, span_form
+from server.dialects.gemma import gemma_extent
 from server.dialects.order import ANY_ORDER
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.schema.cache import prepared
 from server.schema.parameters import parameters
-from server.turn import ToolCall
 
 NOTED_ROWS = [row for row in DIALECTS if span_form(row).notation is not Notation.JSON]
 ROWS = pytest.mark.parametrize("row", NOTED_ROWS, ids=lambda row: row.name)
@@ -32,46 +31,6 @@ BOUND = [
     for row in NOTED_ROWS
     for kind in (VOCABULARIES if row.inner else VOCABULARIES[:2])
 ]
-
-
-class Model:
-    """One dialect, one vocabulary, one tool ``f``."""
-
-    def __init__(self, row: Any, kind: str, properties: dict[str, Any], **more: Any) -> None:
-        schema = {"type": "object", "properties": properties, **more}
-        made = prepared(json.dumps(schema), "tools", as_object=True)
-        self.parameters = made.parameters
-        self.row = row
-        wanted = {"text": (), "tokens": row.marker_texts, "inner": row.inner}[kind]
-        markers = sorted(set(wanted), key=len, reverse=True)
-        self.bound = BoundDialect(row, {marker: 257 + place for place, marker in enumerate(markers)})
-        tool = CallableTool("f", made.lowered.text, made.parameters)
-        self.form = AnswerForm((tool,), must_call=True, parallel=False)
-        self.language = Language(compose(self.bound, self.form), tuple(self.bound.tokens))
-
-    def text(self, arguments: str) -> str:
-        return written_calls(self.row, [ToolCall("", "f", arguments)])
-
-    def allows(self, text: str) -> bool:
-        return self.language.has(text)
-
-    def read(self, text: str, *, trusted: bool = True) -> Any:
-        """The arguments read out of one call."""
-        return self.read_tokens(self.language.ids(text), trusted=trusted)
-
-    def read_tokens(self, tokens: list[int], *, trusted: bool = True) -> Any:
-        parser = TurnParser(
-            self.bound,
-            ["f"],
-            calls_only=True,
-            trusted=trusted,
-            new_id=str,
-            parameters={"f": self.parameters},
-        )
-        events = [e for each in tokens for e in parser.feed(each, self.language.data(each))] + parser.flush()
-        (line,) = folded(events)
-        assert line.startswith("call f ")
-        return json.loads(line.removeprefix("call f ").replace("\n", "\\n"))
 
 
 TYPED = {
@@ -143,7 +102,7 @@ def test_digits_are_kept(row: Any, kind: str) -> None:
 def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) -> None:
     model = Model(row, "text", {"v": schema}, required=["v"])
     assert model.parameters.exact
-    assert gemma_exact(model.parameters)
+    assert gemma_extent(model.parameters).exact
     for value in good:
         text = model.text(json.dumps({"v": value}, ensure_ascii=False))
         assert model.allows(text), text
@@ -340,13 +299,13 @@ def test_values_at_any_depth(row: Any, kind: str) -> None:
         ({"type": "array", "items": {"type": "string"}}, True),
         ({"type": "array", "uniqueItems": True}, False),
         ({"type": "object", "minProperties": 1}, False),
-        ({"type": "object", "properties": {"a b": {}}}, False),
+        ({"type": "object", "properties": {"a b": {}}}, True),
         ({"anyOf": [{"type": "integer"}, {"type": "string", "format": "hostname"}]}, False),
         ({"type": "integer", "allOf": [{"minimum": 1}, {"maximum": 5}]}, False),
     ],
 )
 def test_what_gemmas_notation_can_hold_to(schema: dict[str, Any], exact: bool) -> None:
-    assert gemma_exact(parameters({"type": "object", "properties": {"v": schema}})) is exact
+    assert gemma_extent(parameters({"type": "object", "properties": {"v": schema}})).exact is exact
 
 
 @pytest.mark.parametrize(
@@ -371,3 +330,55 @@ def test_values_may_be_pythons() -> None:
         text = f"<|tool_call_start|>[f({words})]<|tool_call_end|>"
         assert model.allows(text), text
         assert model.read(text) == {"on": "True" in words, "no": None, "s": '"a\\'}
+
+
+@ELEMENT_ROWS
+@pytest.mark.parametrize("kind", ["text", "tokens"])
+def test_a_closing_marker_in_a_json_string_closes_nothing(row: Any, kind: str) -> None:
+    elements = span_form(row).elements
+    assert elements is not None
+    end = elements.value_end.text
+    model = Model(row, kind, {"v": {"type": "array"}, "w": {"enum": [[f"{end}"]]}})
+    said = {"v": [f'a"{end}\\', {f"\\{end}": f'\\"{end}"'}], "w": [end]}
+    text = model.text(json.dumps(said, ensure_ascii=False))
+    if end in model.bound.tokens:  # it can't be spelled in a string
+        assert not model.allows(text)
+    else:
+        assert model.allows(text)
+        assert model.read(text) == said
+
+
+@ELEMENT_ROWS
+@pytest.mark.parametrize("schema", [{"type": ["string", "array"]}, {}])
+@pytest.mark.parametrize("characters", ["[NaN]", "[-Infinity]", "[1e400, Infinity]"])
+def test_what_is_no_json_is_text(row: Any, schema: Any, characters: str) -> None:
+    model = Model(row, "text", {"v": schema})
+    assert model.read(model.text(json.dumps({"v": characters})), trusted=False) == {"v": characters}
+
+
+@pytest.mark.parametrize(
+    ("schema", "characters"),
+    [
+        ({"anyOf": [{"enum": ["a"]}, {"const": True}]}, ["a", "true"]),
+        ({"anyOf": [{"enum": ["a"]}, {"type": "null"}]}, ["a", "null"]),
+        ({"enum": ["a", False, 1]}, ["a", "false", "1"]),
+    ],
+)
+def test_words_beside_texts_are_those_that_are_valid(schema: Any, characters: list[str]) -> None:
+    (known,) = parameters({"type": "object", "properties": {"v": schema}}).declared
+    assert known.value.exact
+    row = next(each for each in DIALECTS if each.name == "qwen3-coder")
+    model = Model(row, "text", {"v": schema})
+    for each in ("a", "true", "false", "null", "1", "b"):
+        assert model.allows(model.text(json.dumps({"v": each}))) is (each in characters)
+
+
+@ROWS
+def test_a_parameter_that_can_have_no_value_never_comes(row: Any) -> None:
+    model = Model(
+        row, "text", {"a": {"type": "integer"}, "b": False}, additionalProperties={"type": "integer"}
+    )
+    assert model.parameters.exact
+    for arguments, allowed in (({"a": 1}, True), ({"a": 1, "b": 1}, False), ({"a": 1, "c": 1}, True)):
+        assert model.allows(model.text(json.dumps(arguments))) is allowed
+    assert not model.allows(model.text('{"b": ""}'))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from server.dialects.constrain import ReasoningState
 from server.dialects.dialect import Dialect
-from server.dialects.form import Notation, span_form
+from server.dialects.form import Notation, span_form, written_calls
 from server.dialects.grammar import grammar_of
 from server.dialects.table import DIALECTS, HERMES
 from server.events import CallArguments, Event, Text, TokenLogprob
+from server.turn import ToolCall
 
 SPELLED = (
     "plain_text",
@@ -26,6 +27,8 @@ SPELLED = (
     "own_markers_in_a_string",
     "cut_before_the_close",
 )
+SOLAR = next(row for row in DIALECTS if row.name == "solar-open")
+CALLED = 2 * written_calls(SOLAR, [ToolCall("", "add", '{"a": [1]}')])
 PLACES = st.lists(st.integers(0, 500), max_size=12)
 
 
@@ -87,6 +90,7 @@ def test_marker_text_is_only_text_where_the_marker_is_a_token() -> None:
 
 
 @given(CASES, PLACES)
+@example(Case(SOLAR, CALLED, [], ("add",), trusted=False), [])
 @example(Case(HERMES, 'a <tool_call>{"name": "add", "arguments": {}} x', [], ("add",), trusted=False), [3])
 def test_chunks_make_no_difference(case: Case, places: list[int]) -> None:
     data = case.raw.encode()
@@ -130,7 +134,9 @@ def markup(row: Dialect) -> str:
 @given(CASES)
 def test_every_character_lands_in_one_place(case: Case) -> None:
     """What is neither text, thought nor arguments is markup, and the order is kept."""
-    events = fed(case.parser(), [case.raw.encode()])
+    pair = case.dialect.reasoning or ("<think>", "</think>")
+    parts = re.split(f"({'|'.join(map(re.escape, pair))})", case.raw)  # two thoughts are two events
+    events = fed(case.parser(), [part.encode() for part in parts])
     texts = [text for event in events for text in said(case.dialect, event)]
     between = markup(case.dialect)
     pattern = between + between.join(texts) + between
@@ -141,6 +147,19 @@ def test_every_character_lands_in_one_place(case: Case) -> None:
     else:  # a stop string may end the text anywhere from its first occurrence on
         ends = [match.start() for stop in case.stop for match in re.finditer(re.escape(stop), raw)]
         assert any(re.fullmatch(pattern, raw[:end], re.DOTALL) for end in [*ends, len(raw)])
+
+
+@pytest.mark.parametrize("row", DIALECTS, ids=lambda row: row.name)
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_calls_that_are_never_finished_are_text(row: Dialect, chunk: int) -> None:
+    """However many have begun, and whatever they hold."""
+    call = written_calls(row, [ToolCall("", "add", '{"a": "x y"}')])
+    begun = "".join(call[:length] for length in range(len(row.opener), call.index("y"), 3))
+    case = Case(row, begun, [], ("add",), trusted=False)
+    data = case.raw.encode()
+    lines = folded(fed(case.parser(), [data[at : at + chunk] for at in range(0, len(data), chunk)]))
+    said = "".join(json.loads(line.split(" ", 1)[1]) for line in lines)
+    assert "".join(said.split()) == "".join(begun.split())
 
 
 @given(CASES)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from server.dialects.constrain import BoundDialect
+from server.dialects.table import DIALECTS
 from server.errors import ContextOverflow, InvalidSchema
 from server.runner.model import load_model
 from server.runner.prepare import PreparedTurn, Preparer
@@ -20,11 +23,16 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 GET_CALL = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
 
 
-def preparer(folder: Path, **settings: object) -> Preparer:
+def preparer(folder: Path, dialect: str = "", **settings: object) -> Preparer:
+    """``dialect``: of the model, instead of its own."""
     script = folder / "script.json"
     script.write_text('{"answers": []}')
     chosen = Settings(script=str(script), **settings)  # type: ignore[arg-type]
-    return Preparer(load_model(chosen), chosen)
+    model = load_model(chosen)
+    if dialect:
+        row = next(each for each in DIALECTS if each.name == dialect)
+        model = dataclasses.replace(model, bound=BoundDialect(row))
+    return Preparer(model, chosen)
 
 
 def prepared(folder: Path, turn: Turn, **settings: object) -> PreparedTurn:
@@ -128,6 +136,43 @@ def test_a_schema_that_spells_a_control_token_is_refused(tmp_path: Path, place: 
     }[place]
     with pytest.raises(InvalidSchema, match=f"{place}.*control token"):
         prepared(tmp_path, Turn(ASK, (Tool(name, parameters=json.dumps(schema)),)))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "schema", "said"),
+    [
+        ("gemma4", {"enum": ['a<|"|>']}, "'/properties/a/enum/0'.*ends a text"),
+        (
+            "gemma4",
+            {"type": "array", "items": {"const": '<|"|>'}},
+            "'/properties/a/items/const'.*ends a text",
+        ),
+        ("gemma4", {"enum": [{"b c": 1}]}, "'b c' can't be written"),
+        ("gemma4", {"type": "object", "required": ["b:c"]}, "'b:c' can't be written"),
+        ("gemma4", {"type": "array", "items": {"properties": {"": {}}, "required": [""]}}, "'' can't be"),
+        ("seed-oss", {"enum": ["a</parameter>", "b"]}, "'/properties/a/enum/0'.*ends a text"),
+        ("minicpm5", {"enum": ["a]]></param>", "b"]}, "'/properties/a/enum/0'.*ends a text"),
+    ],
+)
+def test_what_a_dialect_can_not_write_is_refused(
+    tmp_path: Path, dialect: str, schema: object, said: str
+) -> None:
+    tool = Tool("add", parameters=json.dumps({"properties": {"a": schema}}))
+    with pytest.raises(InvalidSchema, match=f"tool 'add'.*{said}"):
+        preparer(tmp_path, dialect).prepare(1, Turn(ASK, (tool,)))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "schema"),
+    [
+        ("gemma4", {"type": "object", "properties": {"b c": {"type": "integer"}}}),
+        ("minicpm5", {"enum": ["a</param>"]}),
+        ("hermes", {"enum": ["a</parameter>"]}),
+    ],
+)
+def test_what_a_dialect_can_write_is_not_refused(tmp_path: Path, dialect: str, schema: object) -> None:
+    tool = Tool("add", parameters=json.dumps({"properties": {"a": schema}}))
+    preparer(tmp_path, dialect).prepare(1, Turn(ASK, (tool,)))
 
 
 def test_stop_strings_do_not_cut_values_that_have_a_schema(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from server.dialects.form import Notation
 from server.dialects.span import RAW, Lexeme
 from server.schema.parameters import Parameters, Value
+from server.schema.verify import decode
 
 _LONGEST_LITERAL = 65_536
 _LONGEST_SCALAR = 512
@@ -29,9 +30,12 @@ _JSON = {
 
 class ArgumentsReader(Protocol):
     """``feed`` the terminals after a call's name; ``close`` at its end, ``cut`` where the turn ends
-    before."""
+    before. ``quoted``: what comes next in a raw value is within the quotes of its JSON."""
 
     complete: bool
+
+    @property
+    def quoted(self) -> bool: ...
 
     def feed(self, lexeme: Lexeme) -> Iterator[str]: ...
 
@@ -52,6 +56,8 @@ def arguments_reader(notation: Notation, parameters: Parameters, *, trusted: boo
 
 class JsonArguments:
     """Arguments that are one JSON object."""
+
+    quoted = False
 
     def __init__(self) -> None:
         self.complete = False
@@ -77,6 +83,8 @@ class JsonArguments:
 class LiteralArguments:
     """Arguments in a notation that is nearly JSON: Gemma's, with bare keys and raw texts, or Python's keyword
     arguments (``keywords``), with its spelling of words and texts."""
+
+    quoted = False
 
     def __init__(self, *, keywords: bool) -> None:
         self.complete = False
@@ -140,6 +148,10 @@ class ElementArguments:
         self._keys: set[str] = set()
         self._value: _ValueReader | None = None
 
+    @property
+    def quoted(self) -> bool:
+        return self._value is not None and self._value.quoted
+
     def feed(self, lexeme: Lexeme) -> Iterator[str]:
         terminal, text = lexeme
         match terminal:
@@ -171,7 +183,8 @@ class ElementArguments:
 
 
 class _ValueReader:
-    """One value: what has come of it and waits until it is certain what it is."""
+    """One value: what has come of it and waits until it is certain what it is. ``quoted``: it is certain to
+    be JSON, and has come to within quotes."""
 
     def __init__(self, value: Value, *, trusted: bool) -> None:
         self._value = value
@@ -181,6 +194,8 @@ class _ValueReader:
         self._is_other = not value.may_be_text
         self._structured = False  # it may be an array or an object, which only its end can tell
         self._opened = False
+        self.quoted = False
+        self._escaped = False
 
     def told(self, *, text: bool) -> None:
         """The dialect says what the value is; it is believed where the schema allows that."""
@@ -191,6 +206,7 @@ class _ValueReader:
 
     def feed(self, text: str) -> str:
         if self._is_other and self._trusted:
+            self._follow_quotes(text)
             return text
         self._waiting.append(text)
         if not (self._is_text or self._is_other or self._structured):
@@ -208,6 +224,15 @@ class _ValueReader:
             return whole.strip()
         return self._let_go() + '"'
 
+    def _follow_quotes(self, text: str) -> None:
+        for character in text:
+            if self._escaped:
+                self._escaped = False
+            elif character == "\\":
+                self._escaped = True
+            elif character == '"':
+                self.quoted = not self.quoted
+
     def _let_go(self) -> str:
         opening = "" if self._opened else '"'
         self._opened = True
@@ -221,7 +246,7 @@ def _as_json(text: str) -> str:
     of these is text, and the schema's check will say so."""
     text = text.strip()
     try:
-        json.loads(text)
+        decode(text)
     except (ValueError, RecursionError):
         return _SPELLINGS.get(text.lower()) or _python_as_json(text) or json.dumps(text, ensure_ascii=False)
     return text

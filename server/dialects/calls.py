@@ -41,6 +41,11 @@ class CallReader:
         """Whether the call being read has its name and is not complete."""
         return self._arguments is not None
 
+    @property
+    def quoted(self) -> bool:
+        """Whether what was read last is within the quotes of a JSON value."""
+        return self._arguments is not None and self._arguments.quoted
+
     def feed(self, lexeme: Lexeme) -> Iterator[Event]:
         terminal, text = lexeme
         if self._arguments is None:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from server.dialects.dialect import Dialect
 from server.dialects.elements import ElementRules
 from server.dialects.form import Gap, Item, Literal, Marker, Notation, Slot, span_form
+from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
-from server.dialects.literals import GemmaRules, PythonicRules
+from server.dialects.pythonic import PythonicRules
 from server.dialects.raw_text import Split, text_until
 from server.schema.parameters import UNKNOWN, Parameters
 from server.turn import Json
@@ -232,18 +233,19 @@ class _Composer:
 
     def _arguments_rules(self) -> Callable[[str, CallableTool], Iterable[str]]:
         """What writes the rules of a tool's arguments, in the notation of the dialect."""
-        span, tools = self._span, len(self._form.tools)
+        span, count = self._span, len(self._form.tools)
         match span.notation:
             case Notation.ELEMENTS:
                 assert span.elements is not None
-                elements = ElementRules(span.elements, self._joined, self._bound.split, tools)
+                elements = ElementRules(span.elements, self._joined, self._bound.split, count)
                 return lambda name, tool: elements.rules(name, tool.parameters)
             case Notation.PYTHONIC:
-                pythonic = PythonicRules(tools)
+                pythonic = PythonicRules(count)
                 return lambda name, tool: pythonic.rules(name, tool.parameters)
             case Notation.GEMMA:
-                gemma = GemmaRules(span.quote, self._bound.split(span.quote), tools)
-                return lambda name, tool: gemma.rules(name, tool.parameters.schema)
+                schemas = [tool.parameters for tool in self._form.tools]
+                gemma = GemmaRules(span.quote, self._bound.split(span.quote), schemas)
+                return lambda name, tool: gemma.rules(name, tool.parameters)
         return lambda name, tool: [f"{name}: %json {tool.schema}"]
 
     def _add_bare(self, more: int) -> None:

@@ -31,13 +31,13 @@ class ElementRules:
 
     def rules(self, name: str, parameters: Parameters) -> Iterator[str]:
         """The rules of one tool's arguments; ``name`` is the first one's."""
-        declared = parameters.declared
-        for place, each in enumerate(declared):
+        possible = [each for each in parameters.declared if each.value.types]
+        for place, each in enumerate(possible):
             yield from self._parameter(f"{name}_{place}", each.key, each.value)
         free = f"{name}_free" if parameters.rest else ""
         if parameters.rest:
-            yield from self._free(free, [each.key for each in declared], parameters.rest)
-        required = [each.required for each in declared]
+            yield from self._free(free, [each.key for each in parameters.declared], parameters.rest)
+        required = [each.required for each in possible]
         yield from order_rules(name, required, free, self._form.gaps, self._any_order)
 
     # One parameter.

@@ -112,6 +112,13 @@ class SpanForm:
         return isinstance(self.call[-1], Slot)
 
     @property
+    def text_ends(self) -> tuple[str, ...]:
+        """What no text can hold, where texts stand as they are."""
+        if self.elements is not None:
+            return ((self.elements.cdata or (None, self.elements.value_end))[1].text,)
+        return (self.quote,) if self.quote else ()
+
+    @property
     def closing(self) -> str:
         """The text that closes a span, without whitespace."""
         return "".join(item.text for item in self.after if isinstance(item, Literal | Marker))

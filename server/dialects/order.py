@@ -29,7 +29,7 @@ class Gaps:
 
 def any_order_limit(objects: int) -> int:
     """How many parameters may come in any order where there are so many objects."""
-    return min(ANY_ORDER, (ANY_ORDER_RULES // objects).bit_length() - 1)
+    return min(ANY_ORDER, (ANY_ORDER_RULES // max(objects, 1)).bit_length() - 1)
 
 
 def order_rules(name: str, required: Sequence[bool], free: str, gaps: Gaps, limit: int) -> Iterator[str]:

@@ -67,8 +67,7 @@ class TurnParser:
         self._tokens = {token: text for text, token in bound.tokens.items() if text not in inner}
         self._opener = bound.dialect.opener
         self._span_rule = bound.dialect.span
-        form = span_form(bound.dialect)
-        self._closings = (form.closing, FENCE)
+        self._form = span_form(bound.dialect)
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
         self._textual = set(bound.dialect.marker_texts) - set(self._tokens.values())
@@ -86,13 +85,13 @@ class TurnParser:
         self._logprobs = LogprobQueue()
         self._span: SpanParser | None = None
         self._raw: list[str] = []
-        self._notation = form.notation
+        self._opened_with = ""  # the marker of a span of which nothing is announced
         self._parameters = parameters or {}
         self._span_tokens = frozenset(
             each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
         )
         self._reader = CallReader(
-            self._names, new_id, self._new_arguments, ends_with_arguments=form.ends_with_arguments
+            self._names, new_id, self._new_arguments, ends_with_arguments=self._form.ends_with_arguments
         )
         self._unannounced: list[Event] = []
 
@@ -117,14 +116,9 @@ class TurnParser:
         if not self._trusted or self._reader.named:
             return False
         certain = self._calls_only or self._reader.completed > 0
-        match self._state:
-            case _State.SPAN:
-                return not self._awaits_close
-            case _State.BARE:
-                return certain and not self._awaits_close
-            case _State.START | _State.TEXT:
-                return certain and bool(self._buffer.strip(SPACE))
-        return False
+        if self._span is not None:
+            return (certain or self._state is _State.SPAN) and not self._awaits_close
+        return certain and self._state in (_State.START, _State.TEXT) and bool(self._buffer.strip(SPACE))
 
     @property
     def in_reasoning(self) -> bool:
@@ -192,8 +186,7 @@ class TurnParser:
             if self._think_open.startswith(begun):
                 return ""
         if self._bare and begun[:1] in ("{", "`"):
-            self._span = SpanParser(self._grammar, BARE, self._span_tokens)
-            self._raw = []
+            self._begin_span(BARE)
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
 
@@ -291,13 +284,18 @@ class TurnParser:
 
     def _open_span(self, events: list[Event]) -> None:
         self._enter(_State.SPAN, "")
-        self._span = SpanParser(self._grammar, self._span_rule, self._span_tokens)
-        self._raw = [self._opener]
-        self._read_lexemes(self._span.feed_marker("OPEN", self._opener), events)
+        span = self._begin_span(self._span_rule, self._opener)
+        self._read_lexemes(span.feed_marker("OPEN", self._opener), events)
+
+    def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
+        self._span = SpanParser(self._grammar, rule, self._span_tokens, lambda: self._reader.quoted)
+        self._opened_with = marker
+        self._raw = [marker]
+        return self._span
 
     def _new_arguments(self, name: str) -> ArgumentsReader:
         known = self._parameters.get(name, UNKNOWN)
-        return arguments_reader(self._notation, known, trusted=self._trusted)
+        return arguments_reader(self._form.notation, known, trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         for lexeme in lexemes:
@@ -309,6 +307,7 @@ class TurnParser:
     def _announce(self, events: list[Event]) -> None:
         """Lets the events of a call out, and the text before it."""
         assert self._span is not None
+        self._opened_with = ""
         if isinstance(self._unannounced[0], CallStart):
             self._emit_text(self._text.end_before_markup(), events)
             self._logprobs.clear()
@@ -326,32 +325,34 @@ class TurnParser:
 
     def _give_back(self, events: list[Event]) -> str:
         """What was read as a span and is none becomes text again, but for calls that were complete.
-        Returns what to read as text; its first marker has already left as such."""
+        Returns what to read as text; the marker that opened the span has already left as such."""
         if self._trusted and self._reader.named:
             raise RuntimeError("a constrained call left its grammar")
+        marker, raw = self._opened_with, self._left_span()
+        self._push_text(marker, events)
+        return raw.removeprefix(marker)
+
+    def _left_span(self) -> str:
+        """Leaves a span that is none. Returns all of it that no call has taken."""
         self._reader.forget()
         self._unannounced.clear()
         self._span = None
-        raw = self._enter(_State.TEXT, "".join(self._raw))
-        if raw.startswith(self._opener):
-            self._push_text(self._opener, events)
-            return raw[len(self._opener) :]
-        return raw
+        return self._enter(_State.TEXT, "".join(self._raw))
 
     def _flush_span(self, events: list[Event]) -> None:
+        """A call that the turn's end has cut short is a cut call where a constraint wrote it, else text."""
         assert self._span is not None
         if self._awaits_close:
             return
+        rest = ""
         try:
             self._read_lexemes(self._span.flush(), events)
         except NotASpan:
-            if self._trusted and self._reader.named:
-                events += self._reader.cut(self._span.pending)
-                return
-            self._read(self._give_back(events), events)
-            return
-        if not (self._trusted and self._reader.named):
-            self._read(self._give_back(events), events)
+            rest = self._span.pending
+        if self._trusted and self._reader.named:
+            events += self._reader.cut(rest)
+        else:
+            self._push_text(self._left_span(), events)
 
     @property
     def _awaits_close(self) -> bool:
@@ -359,7 +360,7 @@ class TurnParser:
         if not (self._reader.between and self._reader.completed):
             return False
         text = "".join("".join(self._raw).split())
-        return any(closing.startswith(text) for closing in self._closings)
+        return any(closing.startswith(text) for closing in (self._form.closing, FENCE))
 
     # Small things.
 

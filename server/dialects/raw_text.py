@@ -47,6 +47,15 @@ def text_until(
     yield f"{name.upper()}: {' & '.join(parts)}"
 
 
+BARE_KEY_ENDS = frozenset(":{}[],<>\"'=() \t\n\r")
+"""Characters that no key has where keys stand without quotes, beside control characters."""
+
+
+def writable(key: str, without: Iterable[str]) -> bool:
+    """Whether a key can be written where it has none of these characters, and no control characters."""
+    return bool(key) and not set(key) & set(without) and all(each >= " " for each in key)
+
+
 def free_key(terminal: str, without: Iterable[str], declared: Sequence[str]) -> str:
     """The terminal of a key that has none of these characters, and no control characters, and is none of the
     declared ones."""

@@ -3,13 +3,13 @@
 Lark's own lexer can't read half a token, so the text is cut into terminals here: the state of the parser
 says which terminals may come; a literal is taken when it is all there, and waited for while the text may
 still become it; a run of one character class is taken as far as it goes. Raw text, a class that the literal
-after it also fits, goes up to that literal's first occurrence. No guessing, no backing up: the time is linear
-in the text.
+after it also fits, goes up to that literal's first occurrence outside quotes. No guessing, no backing up: the
+time is linear in the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lark import Token, UnexpectedInput
@@ -51,11 +51,19 @@ class _OpenRun(NamedTuple):
 
 class SpanParser:
     """``feed`` text, ``feed_marker`` where a marker is a token, ``flush`` at the end of the turn. Those
-    terminals that are ``tokens`` never come as text."""
+    terminals that are ``tokens`` never come as text. ``quoted`` says, after each lexeme, whether raw text is
+    within quotes, where a literal is text, too."""
 
-    def __init__(self, grammar: Grammar, start: str, tokens: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        start: str,
+        tokens: frozenset[str] = frozenset(),
+        quoted: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._grammar = grammar
         self._tokens = tokens
+        self._quoted = quoted
         self._lark = grammar.lark.parse_interactive("", start=start)
         self._pending = ""
         self._run: _OpenRun | None = None
@@ -147,7 +155,7 @@ class SpanParser:
             cut, first = min(ends, key=lambda end: end[0])
             if cut == 0:
                 self._pending = text[len(first.text or "") :]
-                return Lexeme(first.name, first.text or "")
+                return Lexeme(RAW if self._quoted() else first.name, first.text or "")
         self._pending = text[cut:]
         return Lexeme(RAW, text[:cut]) if cut else None
 

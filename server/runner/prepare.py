@@ -18,7 +18,8 @@ from llguidance import LLMatcher
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
 from server.dialects.elements import NO_ELEMENT_KEY
 from server.dialects.form import Notation, span_form
-from server.dialects.literals import NO_KEY, gemma_exact
+from server.dialects.gemma import gemma_extent
+from server.dialects.raw_text import BARE_KEY_ENDS, writable
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.prompt.prompt import Prompt
@@ -26,7 +27,6 @@ from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue
 from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
-from server.schema.parameters import Parameters
 from server.schema.references import place_of
 from server.settings import Settings
 from server.turn import ResponseFormat, Turn
@@ -55,7 +55,7 @@ class Preparer:
         self._model = model
         self._settings = settings
         self._markup = tuple(model.engine.vocabulary.markup_texts())
-        self._notation = span_form(model.bound.dialect).notation
+        self._span = span_form(model.bound.dialect)
         self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
     def prepare(self, request: int, turn: Turn) -> PreparedTurn:
@@ -100,9 +100,8 @@ class Preparer:
             self._refuse_markup(name, f"tools[{number}].function.name")
             param = f"tools[{number}].function.parameters"
             self._refuse_markup_in(schema, param, f"tool {quoted(name)}: ")
-            if self._notation is not Notation.JSON:
-                bad = NO_ELEMENT_KEY if self._notation is Notation.ELEMENTS else NO_KEY
-                _refuse_keys(schema.parameters, bad, param, name)
+            if self._span.notation is not Notation.JSON:
+                self._refuse_unwritable(schema, param, name)
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -118,19 +117,12 @@ class Preparer:
         return result
 
     def _refuse_markup_in(self, schema: Prepared, param: str, whose: str) -> None:
-        if markup := self._first_markup(schema.lowered.literals):
-            place = place_of(markup, schema.checked.schema)
-            where = f"{whose}the schema{f' at {quoted(place)}' if place else ''}"
-            raise _spells(where, markup, param)
+        if markup := _first(self._markup, schema.lowered.literals):
+            raise _spells(f"{whose}{_place(schema, markup)}", markup, param)
 
     def _refuse_markup(self, name: str, param: str) -> None:
-        if markup := self._first_markup([name]):
+        if markup := _first(self._markup, [name]):
             raise _spells(f"the name {quoted(name)}", markup, param)
-
-    def _first_markup(self, texts: Iterable[str]) -> str | None:
-        """A control token that literals spell: forced bytes would become that token."""
-        joined = "\n".join(texts)
-        return next((markup for markup in self._markup if markup in joined), None)
 
     def _room(self, prompt: Prompt, turn: Turn) -> int:
         """How many tokens the answer may have."""
@@ -189,17 +181,38 @@ class Preparer:
         )
 
     def _callable(self, name: str, schema: Prepared) -> CallableTool:
-        if self._notation is Notation.JSON:
+        if self._span.notation is Notation.JSON:
             return CallableTool(name, schema.lowered.text)
         return CallableTool(name, schema.lowered.text, schema.parameters)
 
     def _held_tool(self, schema: Prepared, must_be_valid: bool) -> HeldValue:
         held = _held(schema, must_be_valid)
-        if self._notation is Notation.JSON:
+        if self._span.notation is Notation.JSON:
             return held
         known = schema.parameters
-        exact = gemma_exact(known) if self._notation is Notation.GEMMA else known.exact
+        exact = gemma_extent(known).exact if self._span.notation is Notation.GEMMA else known.exact
         return dataclasses.replace(held, exact=exact and held.exact, parameters=known)
+
+    def _refuse_unwritable(self, schema: Prepared, param: str, tool: str) -> None:
+        """Names and texts that the dialect can't write: they end where its markup begins."""
+        if end := _first(self._span.text_ends, schema.lowered.literals):
+            raise InvalidSchema(
+                f"tool {quoted(tool)}: {_place(schema, end)} holds {quoted(end)}, which ends a text in this "
+                "model's form of calls",
+                param=param,
+            )
+        known = schema.parameters
+        bad = NO_ELEMENT_KEY if self._span.notation is Notation.ELEMENTS else BARE_KEY_ENDS
+        unwritable = [each.key for each in known.declared if not writable(each.key, bad)]
+        if self._span.notation is Notation.GEMMA:
+            unwritable += gemma_extent(known).unwritable
+        if unwritable:
+            raise InvalidSchema(
+                f"tool {quoted(tool)}: the parameter {quoted(unwritable[0])} can't be written in this "
+                "model's form of calls: a name may not be empty or have control characters or any of "
+                f"{quoted(''.join(sorted(bad)).strip())}",
+                param=param,
+            )
 
     # The constraint.
 
@@ -225,16 +238,16 @@ class Preparer:
             ) from error
 
 
-def _refuse_keys(known: Parameters, bad: frozenset[str], param: str, tool: str) -> None:
-    """Names of parameters that the dialect can't write: its key ends where its markup begins."""
-    for each in known.declared:
-        if not each.key or any(character in bad or character < " " for character in each.key):
-            raise InvalidSchema(
-                f"tool {quoted(tool)}: the parameter {quoted(each.key)} can't be written in this model's "
-                "form of calls: a name may not be empty or have control characters or any of "
-                f"{quoted(''.join(sorted(bad)).strip())}",
-                param=param,
-            )
+def _first(markup: Iterable[str], texts: Iterable[str]) -> str | None:
+    """The first marker that literals spell: forced bytes would become that token, or end a text."""
+    joined = "\n".join(texts)
+    return next((each for each in markup if each in joined), None)
+
+
+def _place(schema: Prepared, text: str) -> str:
+    """Where a schema holds a text, in words."""
+    place = place_of(text, schema.checked.schema)
+    return f"the schema{f' at {quoted(place)}' if place else ''}"
 
 
 def _spells(what: str, markup: str, param: str) -> InvalidSchema:

@@ -36,7 +36,7 @@ class Prepared:
     @cached_property
     def parameters(self) -> Parameters:
         """The schema for dialects that write each argument by itself."""
-        return parameters(self.lowered.schema)
+        return parameters(self.lowered.schema, self.checked.nesting)
 
 
 class Cache:

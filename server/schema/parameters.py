@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import jsonschema_rs
-
 from server.schema import compiling
+from server.schema.check import NESTING_LEAST, NESTING_MOST
+from server.schema.drafts import Draft
 from server.schema.patterns import any_text, literal
+from server.schema.verify import Verifier, compiled
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 """All types of JSON values; an integer is a number, too."""
@@ -32,7 +33,7 @@ class Value:
     """What a parameter may be. ``types`` are those of its values. ``only_texts`` are patterns that a text has
     to match, all of them and as a whole; none: any text. ``texts`` are the same for characters that may be a
     text or another value. ``exact``: whatever they match is valid. ``schema`` is that of the values that are
-    no text, ``whole`` that of all."""
+    no text, ``whole`` that of all. ``nesting`` is how deep a value may nest to be checked."""
 
     types: frozenset[str]
     only_texts: tuple[str, ...]
@@ -40,6 +41,7 @@ class Value:
     exact: bool
     schema: Mapping[str, object]
     whole: Mapping[str, object]
+    nesting: int
 
     @property
     def may_be_text(self) -> bool:
@@ -60,16 +62,13 @@ class Value:
         return compiling.engine_text(dict(self.schema))
 
     @cached_property
-    def _validator(self) -> jsonschema_rs.Validator:
-        return jsonschema_rs.Draft202012Validator(dict(self.schema), offline=True)
+    def _verifier(self) -> Verifier:
+        return Verifier(compiled(dict(self.schema), Draft.DRAFT202012), self.nesting)
 
     def is_other(self, characters: str) -> bool:
         """Whether the characters are the JSON of a valid value that is no text."""
-        try:
-            value = json.loads(characters)
-            return not isinstance(value, str) and self._validator.is_valid(value)
-        except (ValueError, RecursionError):
-            return False
+        begins_text = characters.lstrip(" \t\n\r").startswith('"')
+        return self.may_be_other and not begins_text and self._verifier.failure(characters) is None
 
     def may_become_other(self, characters: str) -> bool:
         """Whether these may be the beginning of the JSON of a value that is no text."""
@@ -111,9 +110,9 @@ class Parameters:
         return self._values.get(key) or self.rest or ANY
 
 
-def parameters(schema: Mapping[str, object]) -> Parameters:
-    """Reads a lowered schema of objects."""
-    return Reader(schema).parameters()
+def parameters(schema: Mapping[str, object], nesting: int = NESTING_LEAST) -> Parameters:
+    """Reads a lowered schema of objects, against which values that nest so deep can be checked."""
+    return Reader(schema, nesting).parameters()
 
 
 def properties_of(node: Mapping[str, object]) -> list[tuple[str, object, bool]]:
@@ -129,11 +128,12 @@ def properties_of(node: Mapping[str, object]) -> list[tuple[str, object, bool]]:
 class Reader:
     """Reads one document, and what it says of texts and types."""
 
-    def __init__(self, schema: Mapping[str, object]) -> None:
+    def __init__(self, schema: Mapping[str, object], nesting: int = NESTING_LEAST) -> None:
         definitions = schema.get("$defs", {})
         assert isinstance(definitions, dict)
         self._definitions = definitions
         self._root = schema
+        self._nesting = nesting
 
     def parameters(self) -> Parameters:
         root = self.resolved(self._root)
@@ -143,7 +143,9 @@ class Reader:
         closed = others is False and (plain or "patternProperties" not in root)
         rest = None if closed else self._value(others if plain else True)
         values = [each.value for each in declared] + ([rest] if rest else [])
-        return Parameters(declared, rest, plain and all(each.exact for each in values), self._root)
+        exact = plain and all(each.exact for each in values)
+        exact = exact and all(each.value.types for each in declared if each.required)
+        return Parameters(declared, rest, exact, self._root)
 
     def _value(self, node: object) -> Value:
         types = self.types(node)
@@ -156,14 +158,8 @@ class Reader:
                 texts, exact = (), False
             else:
                 texts = tuple(f"(?:{each})|{'|'.join(map(literal, words))}" for each in texts)
-        return Value(
-            types,
-            only,
-            texts,
-            exact,
-            self._schema_of_others(node, others) if others else {},
-            self._with_definitions(node),
-        )
+        schema = self._schema_of_others(node, others) if others else {}
+        return Value(types, only, texts, exact, schema, self._with_definitions(node), self._nesting)
 
     def _with_definitions(self, node: object) -> dict[str, object]:
         plain = dict(node) if isinstance(node, dict) else {}
@@ -260,12 +256,31 @@ class Reader:
         return ("|".join(f"(?:{texts[0]})" for texts, _ in found),), all(exact for _, exact in found)
 
     def _words(self, node: object, others: frozenset[str]) -> list[str] | None:
-        """All values that are no text, as JSON; None where they can't be listed."""
-        if isinstance(node, dict) and (listed := _listed(node)) is not None:
-            return [json.dumps(each, ensure_ascii=False) for each in listed if not isinstance(each, str)]
+        """All valid values that are no text, as JSON; None where they can't be listed."""
+        if not isinstance(node, dict):
+            return None
+        if _listed(node) is not None:
+            return [
+                json.dumps(each, ensure_ascii=False)
+                for each in self.listed(node)
+                if not isinstance(each, str)
+            ]
         if others - set(_WORDS):
             return None
-        return [word for kind in sorted(others) for word in _WORDS[kind]]
+        verifier = self._verifier(node)
+        words = (word for kind in sorted(others) for word in _WORDS[kind])
+        return [word for word in words if verifier.failure(word) is None]
+
+    def listed(self, node: Mapping[str, object]) -> list[object]:
+        """The values that a schema lists and that are valid."""
+        listed = _listed(node) or []
+        if not set(node) - {"const", "enum"} - _NOTES:
+            return listed
+        verifier = self._verifier(node)
+        return [each for each in listed if verifier.failure(json.dumps(each)) is None]
+
+    def _verifier(self, node: object) -> Verifier:
+        return Verifier(compiled(self._with_definitions(node), Draft.DRAFT202012), self._nesting)
 
 
 def _listed(node: Mapping[str, object]) -> list[object] | None:
@@ -296,7 +311,9 @@ def _type_names(value: object) -> frozenset[str]:
             return frozenset({"null"})
         case bool():
             return frozenset({"boolean"})
-        case int() | float():
+        case int():
+            return frozenset({"integer"})
+        case float():
             return frozenset({"integer", "number"})
         case str():
             return frozenset({"string"})
@@ -347,7 +364,7 @@ def _alternates(parts: Iterable[str]) -> bool:
     return False
 
 
-ANY = Value(TYPES, (), (), True, {"type": ["array", "boolean", "null", "number", "object"]}, {})
+ANY = Value(TYPES, (), (), True, {"type": ["array", "boolean", "null", "number", "object"]}, {}, NESTING_MOST)
 """Any value: text, if it is no JSON."""
 UNKNOWN = Parameters()
 """What is known of the parameters of a tool without a schema."""
