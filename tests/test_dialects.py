@@ -19,7 +19,7 @@ from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.engine.scripted import ByteVocabulary
 from server.errors import TemplateFailed
-from server.events import Event, Text, TokenLogprob
+from server.events import Event
 from server.prompt.prompt import Prompter, probe_call
 from server.schema.parameters import parameters
 from server.turn import ToolCall
@@ -173,45 +173,6 @@ def test_the_parser_reads_whatever_the_constraint_lets_through(
             assert set(json.loads(arguments)) == set(declared["properties"])
 
 
-@TOKENS
-def test_thoughts_text_and_a_call_in_their_segments(tokens: bool) -> None:
-    row = next(each for each in DIALECTS if each.name == "harmony")
-    bound, form = bound_to(row, tokens), AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)
-    answers = language(bound, form)
-    again = "<|end|><|start|>assistant"
-    said = (
-        f"<|channel|>analysis<|message|>One.{again}<|channel|>analysis<|message|>Two.{again}"
-        f"<|channel|>commentary<|message|>I add.{again}{written_calls(row, (ADD,))}"
-    )
-    assert answers.has(said)
-    read = folded(parsed(bound, form, answers, answers.ids(said)))
-    assert read == ['reasoning "One.Two."', 'text "I add."', *lines(ADD)]
-    for refused in (
-        "Plain.",
-        "<|channel|>commentary<|message|>I add.",
-        f"<|channel|>final<|message|>x{again}",
-    ):
-        assert not answers.has(refused) or (not tokens and refused.endswith("assistant"))
-    plain = language(bound, AnswerForm())
-    assert plain.has("<|channel|>final<|message|>Hello.")
-    assert not plain.has(written_calls(row, (ADD,)))
-    response = language(bound, AnswerForm(response='{"type": "integer"}'))
-    assert response.has("<|channel|>final<|message|>12")
-    assert not response.has("12")
-
-
-def test_logprobs_of_a_segment_are_those_of_its_text() -> None:
-    row = next(each for each in DIALECTS if each.name == "cohere-text")
-    parser = TurnParser(BoundDialect(row), new_id=str)
-    events = []
-    for word in ("<|START_", "TEXT|>", "One", " two", "<|END_TEXT|>"):
-        events += parser.feed(-1, word.encode(), TokenLogprob(word, word.encode(), -0.5))
-    events += parser.flush()
-    texts = [event for event in events if isinstance(event, Text)]
-    assert "".join(event.text for event in texts) == "One two"
-    assert [each.token for event in texts for each in event.logprobs] == ["One", " two"]
-
-
 # The real templates.
 
 TEMPLATES = Path("vendor/llama.cpp/models/templates")
@@ -227,6 +188,7 @@ OWN = {
     "GigaChat3.1-10B-A1.8B": "gigachat3.1",
     "Kimi-K2-Instruct": "kimi-k2",
     "Kimi-K2-Thinking": "kimi-k2",
+    "Kimi-K3": "kimi-k3",
     "LFM2-8B-A1B": "lfm2",
     "LFM2.5-8B-A1B": "lfm2",
     "LFM2.5-Instruct": "lfm2",
@@ -261,12 +223,14 @@ OWN = {
     "inclusionai-ling-3.0-flash": "glm",
     "llama-cpp-deepseek-r1": "deepseek-r1",
     "meetkai-functionary-medium-v3.1": "functionary-v3.1",
+    "meetkai-functionary-medium-v3.2": "functionary-v3.2",
     "meta-llama-Llama-3.1-8B-Instruct": "llama3-json",
     "meta-llama-Llama-3.2-3B-Instruct": "llama3-json",
     "meta-llama-Llama-3.3-70B-Instruct": "llama3-json",
     "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v11",
     "mistralai-Mistral-Nemo-Instruct-2407": "mistral-v3",
     "moonshotai-Kimi-K2": "kimi-k2",
+    "muse-glimmer": "muse",
     "openai-gpt-oss-120b": "harmony",
     "openbmb-MiniCPM5-1B": "minicpm5",
     "poolside-Laguna-S-2.1": "glm",

@@ -142,7 +142,7 @@ def test_what_may_be_text_or_more_is_the_other_where_it_is_valid(
     elements = span_form(row).elements
     assert elements is not None
     text = model.text(json.dumps({"v": characters}))
-    if elements.kinds is None:
+    if not elements.kinds:
         assert model.allows(text)
         assert model.read(text) == model.read(text, trusted=False) == {"v": value}
     else:  # the dialect says which of the two it is

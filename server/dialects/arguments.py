@@ -157,13 +157,13 @@ class ElementArguments:
         match terminal:
             case "KEY":
                 yield from self._begun(text)
-            case "TEXT_KIND" | "JSON_KIND" if self._value is not None:
-                self._value.told(text=terminal == "TEXT_KIND")
             case "VALUE_END" | "CDATA_END" if self._value is not None:
                 yield self._value.end()
                 self._value = None
             case "CDATA_OPEN" if self._value is not None:
                 self._value.told(text=True)
+            case _ if terminal.endswith("_KIND") and self._value is not None:
+                self._value.told(text=terminal == "TEXT_KIND")
             case _ if terminal == RAW and self._value is not None:
                 yield self._value.feed(text)
 

@@ -109,7 +109,10 @@ class _Composer:
         if self._form.tools:
             self._add_calls()
         body = self._body()
-        self._lines.insert(0, f"start: {self._with_reasoning(body)}")
+        answer = self._with_reasoning(body)
+        if self._dialect.turn_end:
+            answer = f"({answer}) ({self._marker(self._dialect.turn_end)})?"
+        self._lines.insert(0, f"start: {answer}")
         return "\n".join(self._lines) + "\n"
 
     # The parts of an answer.
@@ -137,9 +140,15 @@ class _Composer:
         """Whether the answer has no free text, so that what follows a thought must be given."""
         return self._form.must_call or self._form.response is not None
 
+    @property
+    def _opens_with_text(self) -> bool:
+        """Whether a call opens with plain text, as other parts do: then it is one terminal with the name, by
+        which they part."""
+        return self._dialect.opener in self._dialect.keys.values()
+
     def _body(self) -> str:
         form = self._form
-        calls = f"{self._marker(self._dialect.opener)} calls"
+        calls = "opened_calls" if self._opens_with_text else f"{self._marker(self._dialect.opener)} calls"
         if form.must_call:
             return calls
         if form.response is not None:
@@ -159,11 +168,22 @@ class _Composer:
         last: list[str] = []
         first: list[str] = []
         for number, each in enumerate(self._dialect.text):
-            text = f"{self._marker(each.open)} {self._text_until(each.close, f'text_{number}')}"
-            (first if each.onward else last).append(text)
+            name = f"text_{number}"
+            if not each.onward:
+                last.append(f"{self._marker(each.open)} {self._last_text(each.close, name)}")
+            elif self._form.tools:
+                until = self._text_until(each.close or self._dialect.opener, name)
+                first.append(f"{self._marker(each.open)} {until}{'' if each.close else ' calls'}")
         rest = " | ".join([calls, *last] if self._form.tools else last)
-        onward = [f"{each} ({rest})" for each in first] if self._form.tools else []
+        onward = [each if each.endswith(" calls") else f"{each} ({rest})" for each in first]
         return " | ".join([rest, *onward])
+
+    def _last_text(self, marker: str, name: str) -> str:
+        """The rule of a text that ends a turn: where a call's opener would end it, it has none."""
+        ends = [each for each in self._dialect.text if each.onward and not each.close and self._form.tools]
+        excluded = [f"/(?s:.*){pattern_of(self._dialect.opener)}(?s:.*)/" for _ in ends[:1]]
+        self._lines += text_until(name, marker, self._bound.split(marker), excluded=excluded)
+        return name
 
     def _free_body(self, calls: str) -> str:
         form, opener = self._form, self._dialect.opener
@@ -215,10 +235,12 @@ class _Composer:
         before, after = self._joined(span.before[1:]), self._joined(span.after)  # the opener stands outside
         if span.several:
             further = f" ({self._joined(span.between)} call){{0,{more}}}" if more else ""
-            self._lines.append(f"calls: {before} call{further} {after}")
+            calls = f"{further} {after}"
+            self._lines.append(f"calls: {before} call{calls}")
         else:
             between = f"{lark_string(dialect.separator)} " if dialect.separator else ""
             again = f" ({between}{self._marker(dialect.opener)} span){{0,{more}}}" if more else ""
+            calls = f" {after}{again}"
             self._lines.append(f"calls: span{again}")
             self._lines.append(f"span: {before} call {after}")
         arguments = self._arguments_rules()
@@ -228,6 +250,12 @@ class _Composer:
             slots = {"name": tool.name, "arguments": f"arguments_{number}"}
             self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
             self._lines += arguments(f"arguments_{number}", tool)
+            if self._opens_with_text:
+                opened = self._joined([Literal(dialect.opener), *span.before[1:], *span.call], slots)
+                self._lines.append(f"opened_{number}: {opened}")
+        if self._opens_with_text:
+            opened = " | ".join(f"opened_{number}" for number in range(len(form.tools)))
+            self._lines.append(f"opened_calls: ({opened}){calls}")
         if self._bare:
             self._add_bare(more)
 
@@ -307,8 +335,13 @@ class _Composer:
                 return text, ""
             case Marker(text) | Literal(text):
                 return "", self._marker(text)
-            case Slot("key" | "kind" as name):
-                return slots[name], ""
+            case Slot("key"):
+                return slots["key"], ""
+            case Slot("kind"):
+                lead, rest = self._bound.split(slots["kind"])
+                return ("", self._marker(slots["kind"])) if rest else (lead, "")
+            case Slot("recipient"):
+                return slots["name"], ""
             case Slot("name", quoted):
                 return json.dumps(slots["name"]) if quoted else slots["name"], ""
             case Slot("id", quoted):

@@ -69,15 +69,28 @@ class ElementRules:
 
     def _bodies(self, name: str, value: Value) -> Iterator[tuple[str, str, list[str]]]:
         """The forms of a value: its kind, rule text, and the rules and terminals for that."""
-        text, other = (each.text for each in self._form.kinds or (Literal(""), Literal("")))
+        kinds = self._form.kinds
         if value.may_be_text:
-            texts = value.only_texts if self._form.kinds else value.texts
+            text, texts = kinds.get("string", ""), value.only_texts if kinds else value.texts
             yield text, f"{name}_text", [*self._text(f"{name}_text", texts)]
             if self._form.cdata is not None:
                 yield text, f"{name}_cdata", [*self._cdata(f"{name}_cdata", value.only_texts)]
-        if value.may_be_other and (self._form.kinds or not value.may_be_text):
-            rule = f"{name}_json: %json {value.engine_text}"
-            yield other, f"{name}_json {self._joined([self._form.value_end])}", [rule]
+        if value.may_be_other and (kinds or not value.may_be_text):
+            for number, (kind, schema) in enumerate(self._others(value)):
+                rule = f"{name}_json{number or ''}"
+                yield kind, f"{rule} {self._joined([self._form.value_end])}", [f"{rule}: %json {schema}"]
+
+    def _others(self, value: Value) -> Iterator[tuple[str, str]]:
+        """The values that are no text, by what says their kind: that, and their schema for the engine."""
+        kinds: dict[str, set[str]] = {}
+        for each in value.types - {"string"}:
+            kinds.setdefault(self._form.kinds.get(each, ""), set()).add(each)
+        if len(kinds) == 1:
+            yield next(iter(kinds)), value.engine_text
+            return
+        for kind, types in sorted(kinds.items()):
+            if narrowed := value.engine_text_of(types):
+                yield kind, narrowed
 
     def _text(self, name: str, texts: Sequence[str]) -> Iterator[str]:
         excluded = []

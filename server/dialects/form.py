@@ -19,7 +19,7 @@ from lark.grammar import Terminal as TerminalSymbol
 from server.dialects.dialect import Dialect
 from server.dialects.grammar import Grammar, Rule, grammar_of
 from server.dialects.order import Gaps
-from server.dialects.written import gemma_text, pythonic_text
+from server.dialects.written import gemma_text, pythonic_text, type_of
 from server.turn import ToolCall
 
 _GAP = "gap_"
@@ -30,7 +30,18 @@ _KEYWORDS = "keywords"
 _VALUE = "_value"
 _ENCLOSED = frozenset("<&\n")
 """What makes a text stand in CDATA, where the dialect has that."""
-_SLOTS = frozenset({"name", "arguments", "id", "key", "kind", "value"})
+_KIND = "kind"
+_SLOTS = frozenset({"name", "recipient", "arguments", "id", "key", "kind", "value"})
+_KINDS = {
+    "TEXT_KIND": ("string",),
+    "JSON_KIND": ("array", "boolean", "integer", "null", "number", "object"),
+    "NUMBER_KIND": ("integer", "number"),
+    "BOOLEAN_KIND": ("boolean",),
+    "NULL_KIND": ("null",),
+    "ARRAY_KIND": ("array",),
+    "OBJECT_KIND": ("object",),
+}
+"""The types of values that a kind says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +67,8 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What differs from call to call: ``name``, ``arguments`` or ``id``, in double quotes or without; and
-    from parameter to parameter: ``key``, ``kind`` or ``value``."""
+    """What differs from call to call: ``name``, ``recipient`` (the name once more), ``arguments`` or ``id``,
+    in double quotes or without; and from parameter to parameter: ``key``, ``kind`` or ``value``."""
 
     name: str
     quoted: bool = False
@@ -82,11 +93,11 @@ _NOTATIONS = {"elements": Notation.ELEMENTS, "gemma": Notation.GEMMA, "pythonic"
 @dataclass(frozen=True, slots=True)
 class ElementForm:
     """The items of one parameter, where each stands by itself, and what closes its value. ``kinds`` say
-    before a value that it is text, or JSON; ``cdata`` may stand around a text."""
+    before a value which type it has, by type, empty where nothing does; ``cdata`` may stand around a text."""
 
     parameter: tuple[Item, ...]
     value_end: Literal | Marker
-    kinds: tuple[Literal | Marker, Literal | Marker] | None
+    kinds: Mapping[str, str]
     cdata: tuple[Literal | Marker, Literal | Marker] | None
     gaps: Gaps
 
@@ -136,7 +147,12 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     bodies = [
         _text(
             form.call,
-            {"name": call.name, "arguments": _arguments(form, call.arguments), "id": _id(dialect, number)},
+            {
+                "name": call.name,
+                "recipient": call.name,
+                "arguments": _arguments(form, call.arguments),
+                "id": _id(dialect, number),
+            },
         )
         for number, call in enumerate(calls)
     ]
@@ -144,6 +160,11 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     if form.several:
         return before + between.join(bodies) + after
     return dialect.separator.join(before + body + after for body in bodies)
+
+
+def _slots(dialect: Dialect, form: SpanForm, number: int, call: ToolCall) -> dict[str, str]:
+    arguments = _arguments(form, call.arguments)
+    return {"name": call.name, "recipient": call.name, "arguments": arguments, "id": _id(dialect, number)}
 
 
 def _arguments(form: SpanForm, arguments: str) -> str:
@@ -164,10 +185,10 @@ def _arguments(form: SpanForm, arguments: str) -> str:
 
 def _parameter(elements: ElementForm, key: str, json_text: str) -> str:
     """A parameter with the JSON of its value."""
-    is_text = json_text.startswith('"')
+    kind = type_of(json_text)
+    is_text = kind == "string"
     slots = {"key": key, "value": json.loads(json_text) if is_text else json_text}
-    if elements.kinds is not None:
-        slots["kind"] = elements.kinds[not is_text].text
+    slots["kind"] = elements.kinds.get(kind, "")
     end = elements.value_end.text
     if elements.cdata is not None and is_text and set(slots["value"]) & _ENCLOSED:
         slots["value"] = elements.cdata[0].text + slots["value"]
@@ -177,7 +198,7 @@ def _parameter(elements: ElementForm, key: str, json_text: str) -> str:
 
 def _id(dialect: Dialect, number: int) -> str:
     """An id for a call whose own is not known."""
-    return str(number) if dialect.indexed else f"call{number:05d}"
+    return str(dialect.first_index + number) if dialect.indexed else f"call{number:05d}"
 
 
 def _text(items: Sequence[Item], slots: Mapping[str, str]) -> str:
@@ -223,15 +244,19 @@ class _Reader:
         return ElementForm(
             parameter=tuple(self._rule(more[1].name)),
             value_end=self._terminal("VALUE_END"),
-            kinds=self._pair("TEXT_KIND", "JSON_KIND"),
-            cdata=self._pair("CDATA_OPEN", "CDATA_END"),
+            kinds=self._kinds(),
+            cdata=self._cdata(),
             gaps=Gaps(*(gaps.get(name, "") for name in ("gap_before", "gap_after", "gap_last", "gap_empty"))),
         )
 
-    def _pair(self, one: str, other: str) -> tuple[Literal | Marker, Literal | Marker] | None:
-        if one not in self._grammar.terminals:
+    def _kinds(self) -> dict[str, str]:
+        known = [name for name in _KINDS if name in self._grammar.terminals]
+        return {each: self._terminal(name).text for name in known for each in _KINDS[name]}
+
+    def _cdata(self) -> tuple[Literal | Marker, Literal | Marker] | None:
+        if "CDATA_OPEN" not in self._grammar.terminals:
             return None
-        return self._terminal(one), self._terminal(other)
+        return self._terminal("CDATA_OPEN"), self._terminal("CDATA_END")
 
     def _rule(self, name: str) -> list[Item]:
         return self._items(self._sequence(self._grammar.rules[name]))
@@ -246,6 +271,8 @@ class _Reader:
                 items.append(Slot(symbol.name, self._is_quoted(symbol.name)))
             elif symbol.name.startswith(_GAP):
                 items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
+            elif symbol.name.endswith(_KIND):
+                items.append(Slot(_KIND))
             elif symbol.name.endswith(_PARAMS) or symbol.name == _KEYWORDS:
                 items.append(Slot("arguments"))
             elif symbol.name.endswith(_VALUE):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 SPACE = " \t\n\r"
 _HELD_SPACE = 64
 
@@ -41,6 +43,17 @@ class HeldText:
     def finish(self) -> str:
         rest, self._held = self._held, ""
         return rest
+
+
+def leading(text: str, markers: Iterable[str]) -> tuple[str, int] | None:
+    """The longest marker that a text begins with and where it ends, whitespace before it aside; none and 0 if
+    it begins with no marker, None while more text may tell."""
+    begun = text.lstrip(SPACE)
+    known = {each.lstrip(SPACE): each for each in markers}
+    found = max((each for each in known if begun.startswith(each)), key=len, default="")
+    if any(each.startswith(begun) and each != found for each in known):
+        return None
+    return (known[found], len(text) - len(begun) + len(found)) if found else ("", 0)
 
 
 def overlap(text: str, marker: str) -> int:

@@ -20,7 +20,7 @@ from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.dialect import Segment
 from server.dialects.form import span_form
 from server.dialects.grammar import BARE, grammar_of
-from server.dialects.held import SPACE, HeldText, overlap
+from server.dialects.held import SPACE, HeldText, leading, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
 from server.events import CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob, joined
@@ -70,9 +70,11 @@ class TurnParser:
         self._form = span_form(bound.dialect)
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
-        self._textual = set(bound.dialect.marker_texts) - set(self._tokens.values())
+        self._textual = {*bound.dialect.marker_texts, self._opener} - {"", *self._tokens.values()}
         self._segments = {each.open: each for each in bound.dialect.text}
         self._segment: Segment | None = None
+        opener = {self._opener} if self._names else set()
+        self._parts = {self._think_open, bound.dialect.turn_end, *self._segments, *opener} - {""}
         self._calls_only = calls_only
         self._bare = (bare or not self._opener) and bool(self._names)
         self._trusted = trusted
@@ -179,7 +181,7 @@ class TurnParser:
         if not begun and len(text) < _LONGEST_START:
             return ""
         if self._segments:
-            return self._read_segment_start(text, begun)
+            return self._read_part_start(text)
         if begun and self._think_open in self._textual:
             if begun.startswith(self._think_open):
                 return self._enter(_State.REASONING, begun[len(self._think_open) :])
@@ -190,22 +192,22 @@ class TurnParser:
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
 
-    def _read_segment_start(self, text: str, begun: str) -> str:
+    def _read_part_start(self, text: str) -> str:
         """Where thoughts, text and calls each begin with their marker."""
-        opener = self._opener if self._names else ""
-        known = [each for each in (self._think_open, opener, *self._segments) if each in self._textual]
-        found = max((each for each in known if begun.startswith(each)), key=len, default="")
-        if any(each.startswith(begun) and each != found for each in known):
+        found = leading(text, self._parts & self._textual)
+        if found is None:
             return ""
-        if not found:
-            return self._enter(_State.TEXT, text)
-        self._logprobs.drop(len(text) - len(begun) + len(found))
-        rest = begun[len(found) :]
-        if found == opener:
+        marker, end = found
+        self._logprobs.drop(end)
+        self._begin_part(marker)
+        return text[end:]
+
+    def _begin_part(self, marker: str) -> None:
+        self._segment = self._segments.get(marker)
+        if marker and marker == self._opener:
             self._open_span([])
-            return rest
-        self._segment = self._segments.get(found)
-        return self._enter(_State.TEXT if self._segment else _State.REASONING, rest)
+        else:
+            self._enter(_State.REASONING if marker and marker == self._think_open else _State.TEXT, "")
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
         before, found, after = self._split(text, self._think_close)
@@ -220,7 +222,7 @@ class TurnParser:
 
     def _read_text(self, text: str, events: list[Event]) -> str:
         if self._segment is not None:
-            return self._read_segment(self._segment.close, text, events)
+            return self._read_segment(self._segment, text, events)
         before, found, after = self._split(text, self._opener if self._names else "")
         self._push_text(before, events)
         if found and not self.stopped:
@@ -228,16 +230,25 @@ class TurnParser:
             return after
         return ""
 
-    def _read_segment(self, close: str, text: str, events: list[Event]) -> str:
+    def _read_segment(self, segment: Segment, text: str, events: list[Event]) -> str:
+        until_call = segment.onward and not segment.close and bool(self._names)
+        close = self._opener if until_call else segment.close
         before, found, after = self._split(text, close)
         self._push_text(before, events)
         if not found or self.stopped:
             return ""
+        if until_call:
+            self._open_span(events)
+            return after
+        self._end_segment(len(close), events)
+        return after
+
+    def _end_segment(self, length: int, events: list[Event]) -> None:
         self._emit_text(self._text.end_before_markup(), events)
-        self._logprobs.drop(len(close))
+        self._logprobs.drop(length)
         self._segment = None
         self._text.skip_space = True
-        return self._enter(_State.START, after)
+        self._enter(_State.START, "")
 
     def _read_span(self, text: str, events: list[Event]) -> str:
         assert self._span is not None
@@ -260,8 +271,10 @@ class TurnParser:
             case _State.REASONING if opens_call:
                 self._emit_reasoning(self._thought.end_before_markup(), events)
                 self._open_span(events)
-            case _State.START if marker == self._think_open:
-                self._enter(_State.REASONING, "")
+            case _State.START if marker == self._think_open or (self._segments and marker in self._parts):
+                self._begin_part(marker)
+            case _State.TEXT if self._segment is not None and marker == self._segment.close:
+                self._end_segment(0, events)
             case _State.START | _State.TEXT if opens_call:
                 self._push_text(self._buffer, events)
                 if not self.stopped:

@@ -92,6 +92,11 @@ def _dsml(name: str, section: str) -> Dialect:
     )
 
 
+_K3_KINDS = {
+    "TEXT": "string",
+    **{each.upper(): each for each in ("number", "boolean", "null", "array", "object")},
+}
+
 _SOLAR = (
     "<|tool_calls|>",
     "<|tool_call:begin|>",
@@ -234,6 +239,66 @@ DIALECTS: tuple[Dialect, ...] = (
         markers=_between("[TOOL_CALLS]"),
         span="open_id_list",
         gaps=_JSON_GAPS,
+    ),
+    Dialect(
+        name="kimi-k3",
+        grammar="elements",
+        cues=("<|open|>", "<|end_of_msg|>"),
+        markers=MappingProxyType(
+            {
+                "OPEN": "<|open|>tools<|sep|>",
+                "CLOSE": "<|close|>tools<|sep|>",
+                "CALL_OPEN": '<|open|>call tool="',
+                "ID_END": '"<|sep|>',
+                "CALL_CLOSE": "<|close|>call<|sep|>",
+                "KEY_OPEN": '<|open|>argument key="',
+                **{f"{name}_KIND": f'" type="{each}"<|sep|>' for name, each in _K3_KINDS.items()},
+                "VALUE_END": "<|close|>argument<|sep|>",
+            }
+        ),
+        inner=("<|open|>", "<|close|>", "<|sep|>"),
+        keys=MappingProxyType({"NAME_END": '" index="'}),
+        span="numbered_section",
+        indexed=True,
+        first_index=1,
+        reasoning=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        reasoning_cue="open_tag('think')",
+        text=(
+            Segment("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+            Segment("<|open|>response<|sep|>", "<|close|>response<|sep|>", onward=True),
+        ),
+        turn_end="<|close|>message<|sep|>",
+    ),
+    Dialect(
+        name="muse",
+        grammar="elements",
+        cues=("<atem:function_calls>",),
+        markers=MappingProxyType(
+            {
+                "AGAIN": "<|eom|><|start|>assistant to=",
+                "CALL_OPEN": '<|message|><atem:function_calls>\n<atem:invoke name="',
+            }
+        ),
+        inner=("<|start|>", "<|message|>", "<|eom|>"),
+        keys=MappingProxyType(
+            {
+                "OPEN": " to=",
+                "NAME_END": '">',
+                "CALL_CLOSE": "</atem:invoke>\n</atem:function_calls>",
+                "KEY_OPEN": '<atem:parameter name="',
+                "VALUE_OPEN": '">',
+                "VALUE_END": "</atem:parameter>",
+            }
+        ),
+        span="addressed_section",
+        gaps=_ELEMENT_GAPS,
+        reasoning=(" to=self<|message|>", "<|eom|><|start|>assistant"),
+        reasoning_cue=" to=self<|message|>",
+        text=(
+            Segment("<|message|>"),
+            Segment(" to=user<|message|>"),
+            Segment(" to=user<|message|>", "<|eom|><|start|>assistant", onward=True),
+        ),
     ),
     _dsml("dsml-v3.2", "function_calls"),
     _dsml("dsml-v4", "tool_calls"),
@@ -448,6 +513,16 @@ DIALECTS: tuple[Dialect, ...] = (
         cues=("<function=", "has_code_interpreter"),
         markers=_between("<function=", "</function>"),
         keys=MappingProxyType({"ARGS": ">"}),
+    ),
+    Dialect(
+        name="functionary-v3.2",
+        grammar="name_json",
+        cues=(">>>all", ">>>"),
+        markers=MappingProxyType({}),
+        inner=(">>>",),
+        keys=MappingProxyType({"OPEN": ">>>", "ARGS": "\n"}),
+        span="open_span",
+        text=(Segment(">>>all\n"), Segment(">>>all\n", onward=True)),
     ),
     GENERIC,
 )

@@ -6,6 +6,14 @@ import json
 
 import msgspec
 
+_TYPES = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
+"""Types of JSON values by how their text begins; all others are numbers."""
+
+
+def type_of(json_text: str) -> str:
+    """The type of a value by its JSON, which begins without whitespace."""
+    return _TYPES.get(json_text[:1], "number")
+
 
 class _Digits(str):
     """A number as it was written."""

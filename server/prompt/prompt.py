@@ -60,11 +60,13 @@ def probe_call(number: int, *values: str) -> ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model reads. ``text`` is for people; ``reasoning_open``: it ends inside a thought."""
+    """What the model reads. ``text`` is for people; ``reasoning_open``: it ends inside a thought;
+    ``reasoning_over``: it ended where text begins, so that none may come."""
 
     tokens: tuple[int, ...]
     text: str
     reasoning_open: bool
+    reasoning_over: bool = False
 
 
 class Prompter:
@@ -99,13 +101,15 @@ class Prompter:
         ``TemplateFailed`` for one that the template refuses."""
         twins = self._twins()
         text = self._rendered(turn, twins, generation=True)
+        begun = self._begun(text)
+        text = text.removesuffix(begun)
         bos = self._vocabulary.bos_text
         if self._vocabulary.adds_bos and bos:
             text = text.removeprefix(bos)
         tokens = self._writer.write(text, twins)
         if self._vocabulary.adds_bos and self._vocabulary.bos is not None:
             tokens.insert(0, self._vocabulary.bos)
-        return Prompt(tuple(tokens), twins.reveal(text), self._reasoning_open(text))
+        return Prompt(tuple(tokens), twins.reveal(text), self._reasoning_open(text), bool(begun))
 
     def rendered_calls(self, calls: tuple[ToolCall, ...]) -> str:
         """What the template writes for an assistant's turn of these calls (see ``probe_call``), from the end
@@ -117,6 +121,7 @@ class Prompter:
         text = self._rendered(answered, self._twins(), generation=False)
         for generation in (True, False):
             before = self._rendered(asked, self._twins(), generation=generation)
+            before = before.removesuffix(self._begun(before))
             if text.startswith(before):
                 return text[len(before) :]
         return text.rpartition("probe_question")[2]
@@ -168,6 +173,13 @@ class Prompter:
             *([tools_text(described, self.dialect)] if described else ()),
             *([form] if form else ()),
         ]
+
+    def _begun(self, text: str) -> str:
+        """What a prompt ends with that the answer itself begins with, where answers have marked parts."""
+        openers = (
+            (self.dialect.opener, *(each.open for each in self.dialect.text)) if self.dialect.text else ()
+        )
+        return max((each for each in openers if text.endswith(each)), key=len, default="")
 
     def _reasoning_open(self, text: str) -> bool:
         """Whether a thought was opened at the text's end: nothing but plain text follows the marker.

@@ -28,6 +28,9 @@ _LEAST = ("no_think", "none", "minimal")
 _STRONGEST = ("xhigh", "max")
 """Words beyond high, where a template knows them."""
 
+_GRADES = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
+"""Efforts as the three that a template with ``thinking_effort`` has."""
+
 
 def template_variables(turn: Turn, known: frozenset[str]) -> dict[str, TemplateValue]:
     """The variables for a template that has the ``known`` words, the client's own and those that follow from
@@ -44,6 +47,8 @@ def template_variables(turn: Turn, known: frozenset[str]) -> dict[str, TemplateV
     effort = turn.reasoning_effort or {False: "none", True: "high", None: None}[switched]
     if effort is not None and "reasoning_effort" in known:
         found["reasoning_effort"] = _effort(effort, known)
+    if effort in _GRADES and "thinking_effort" in known:
+        found["thinking_effort"] = _GRADES[effort]
     return found | own
 
 

@@ -146,7 +146,8 @@ class Preparer:
     def _reasoning(self, prompt: Prompt) -> ReasoningState:
         if prompt.reasoning_open:
             return ReasoningState.OPEN
-        return ReasoningState.POSSIBLE if self._model.facts.reasoning else ReasoningState.NONE
+        possible = self._model.facts.reasoning and not prompt.reasoning_over
+        return ReasoningState.POSSIBLE if possible else ReasoningState.NONE
 
     def _form(
         self,

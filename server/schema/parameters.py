@@ -9,7 +9,7 @@ loosened, as in ``lower``, and verified on the finished call.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -60,6 +60,11 @@ class Value:
     def engine_text(self) -> str:
         """The schema of the values that are no text, as the constraint engine is given it."""
         return compiling.engine_text(dict(self.schema))
+
+    def engine_text_of(self, types: Collection[str]) -> str:
+        """The same for those of some of its types only; empty if there are none."""
+        narrowed = {**self.schema, "type": sorted(types)}
+        return compiling.engine_text(narrowed) if compiling.takes(narrowed) else ""
 
     @cached_property
     def _verifier(self) -> Verifier:
