@@ -55,6 +55,10 @@ class Settings:
     )
     mmap: bool = _setting(True, "map the model file instead of reading it")
     max_tokens: int = _setting(4096, "tokens an answer may have where the client sets no limit", low=1)
+    reasoning_budget: int = _setting(
+        -1, "tokens a model may think where the client sets no limit; -1: any number", low=-1
+    )
+    reasoning_budget_message: str = _setting("", "what closes a thought that has used its tokens up")
     bare_calls: bool = _setting(True, "take a bare JSON call at the start of an answer for a call")
     repeat_calls: bool = _setting(False, "allow the exact same call twice in one turn")
     reuse_prefix: bool = _setting(True, "reuse computed prompts of earlier requests")

@@ -104,6 +104,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
+    ``reasoning_budget`` is how many tokens thoughts may have, -1 any number, None what the server says.
     ``template_variables`` are passed to the chat template.
     """
 
@@ -119,4 +120,5 @@ class Turn(msgspec.Struct, frozen=True):
     partition: str = ""
     reuse_prefix: bool = True
     reasoning_effort: str | None = None
+    reasoning_budget: int | None = None
     template_variables: tuple[tuple[str, TemplateValue], ...] = ()

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from server.dialects.constrain import BoundDialect
+from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.table import HERMES
 from server.engine.protocol import Ended, Piece, Progress, SequenceId
 from server.errors import ConstraintDeadEnd, SchemaNotSatisfied
 from server.events import CallArguments, CallEnd, CallStart, Event, Finish, Text
 from server.runner.answer import MAX_SAMPLES, Answer, Next, Step
-from server.runner.plan import AnswerPlan, HeldValue
+from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
 from server.schema.verify import Failure
 
 ONE = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -71,6 +71,28 @@ def test_a_cut_answer_says_so() -> None:
     assert written(feed(answer(), "Hi", ended=Ended.LENGTH).events) == "Hi[length]"
     assert written(feed(answer(), ONE[:40], ended=Ended.LENGTH).events).endswith("[length]")
     assert written(feed(answer(), ONE, "\n", TWO[:46], ended=Ended.LENGTH).events).endswith("[length]")
+
+
+def test_a_thought_is_closed_when_its_tokens_are_used_up() -> None:
+    limit = ThoughtLimit(3, (7, 8))
+    choice = answer(reasoning=ReasoningState.OPEN, thoughts=limit)
+    assert feed(choice, "a", "b").next is Next.GO_ON
+    assert feed(choice, "c").next is Next.CLOSE_THOUGHT
+    assert feed(choice, "</think>", "Hi").next is Next.GO_ON
+    assert written(feed(choice, " you", ended=Ended.STOP).events) == " you[stop]"
+    assert choice.reasoning_tokens == 4
+
+
+def test_a_thought_is_not_closed_within_a_character_nor_after_the_end() -> None:
+    choice = answer(reasoning=ReasoningState.OPEN, thoughts=ThoughtLimit(2, (7,)))
+    first, *more = "🦊".encode()
+    sequence = SequenceId(1, 0)
+
+    def said(*data: int, ended: Ended | None = None) -> Next:
+        return choice.feed(Progress(sequence, (Piece(-1, bytes(data)),), ended)).next
+
+    assert [said(first), *(said(each) for each in more)] == [*[Next.GO_ON] * 3, Next.CLOSE_THOUGHT]
+    assert said(ord("x"), ended=Ended.LENGTH) is Next.END
 
 
 @pytest.mark.parametrize("end", range(1, 26))

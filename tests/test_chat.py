@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -132,6 +133,17 @@ def test_calls(server: Serving) -> None:
     assert {each["type"] for each in calls} == {"function"}
     assert len({each["id"] for each in calls}) == 2
     assert all(len(each["id"]) == 9 and each["id"].isalnum() for each in calls)
+
+
+def test_thoughts_have_as_many_tokens_as_they_may(tmp_path: Path) -> None:
+    """The script goes on with the rest of the thought as if it were the answer."""
+    answer = {"pieces": ["<think>", *"abcdef", "</think>", "Hi"]}
+    with playing(tmp_path, answer, reasoning_budget=4, reasoning_budget_message="!") as server:
+        thoughts = []
+        for fields in ({}, {"thinking_budget_tokens": 2}, {"thinking_budget_tokens": -1}):
+            choice = server.chat(**fields).json()["choices"][0]
+            thoughts.append((choice["message"]["reasoning_content"], choice["message"]["content"]))
+    assert thoughts == [("abcd!", "ef</think>Hi"), ("ab!", "cdef</think>Hi"), ("abcdef", "Hi")]
 
 
 def test_reasoning_is_kept_apart(server: Serving) -> None:

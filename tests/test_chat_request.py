@@ -491,6 +491,14 @@ def test_thinking_is_passed_on() -> None:
     assert turn().template_variables == ()
 
 
+@pytest.mark.parametrize("name", ["thinking_budget_tokens", "thinking_token_budget", "reasoning_budget"])
+def test_tokens_for_thoughts(name: str) -> None:
+    assert [turn(**{name: tokens}).reasoning_budget for tokens in (0, 7, -1)] == [0, 7, -1]
+    assert turn().reasoning_budget is None
+    for wrong in (-2, "7", 1.5, True):
+        assert refusal(**{name: wrong}).param == name
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from test_dialects import OWN, templates
 from tiny import TOKEN_MARKERS, tiny_model
@@ -106,6 +107,7 @@ class Told:
     complete: int = 0
     reason: str = ""
     error: str = ""
+    thought: int = 0
 
 
 def told(model: LoadedModel, settings: Settings, turn: Turn, number: int) -> Told:
@@ -122,7 +124,7 @@ def told(model: LoadedModel, settings: Settings, turn: Turn, number: int) -> Tol
                     case Failed():
                         result.error = frame.error.message
                     case Finished():
-                        pass
+                        result.thought = frame.usage.reasoning_tokens
     return result
 
 
@@ -205,6 +207,38 @@ def test_whatever_comes_out_has_the_right_form(
             assert answer.complete or answer.reason == "length", said
         if choice.mode == "auto" and opens_call and not answer.reasoning:
             assert answer.calls, said
+
+
+THINKING = (
+    ("spm", "Apriel-1.6-15b-Thinker-fixed"),
+    ("text", "Apriel-1.6-15b-Thinker-fixed"),
+    ("spm", "Kimi-K3"),
+    ("text", "Kimi-K3"),
+    ("spm", "Qwen-Qwen3-0.6B"),
+    ("text", "Qwen-Qwen3-0.6B"),
+    ("bpe", "deepseek-ai-DeepSeek-V3.1"),
+    ("spm", "muse-glimmer"),
+    ("spm", "openai-gpt-oss-120b"),
+)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("kind", "name"), THINKING)
+def test_a_thought_has_as_many_tokens_as_it_may(
+    sdist_dir: Path, engines: Callable[[str], tuple[Engine, Settings]], kind: str, name: str
+) -> None:
+    engine, settings = engines(kind)
+    model = model_of(_WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
+    for number, budget in enumerate((0, 12)):
+        turn = Turn(HISTORY, TOOLS, ToolChoice("required", ("get",)), max_tokens=150, reasoning_budget=budget)
+        turn = msgspec.structs.replace(turn, reasoning_effort="high" if budget else None)
+        answer = told(model, settings, turn, number)
+        assert not answer.error
+        assert [name for name, _ in answer.calls] == ["get"], answer
+        assert answer.complete == 1
+        closing = len((model.bound.dialect.reasoning or "  ")[1]) + 3  # spelled, and a character begun
+        assert answer.thought <= budget + bool(budget) * closing, answer
+        assert bool(answer.reasoning) <= bool(budget)
 
 
 def _biases(model: LoadedModel) -> tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]:

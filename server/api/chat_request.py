@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from server.api import limits
 from server.api.fields import Field
-from server.api.thinking import reasoning_effort, template_variables
+from server.api.thinking import reasoning_budget, reasoning_effort, template_variables
 from server.errors import InvalidSchema, NotFound, quoted
 from server.turn import Message, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
 
@@ -79,6 +79,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         partition=partition,
         reuse_prefix=_flag(root, "reuse_prefix", True),
         reasoning_effort=reasoning_effort(root),
+        reasoning_budget=reasoning_budget(root),
         template_variables=tuple(template_variables(root)),
     )
     return ChatRequest(turn, stream, options is not None and _flag(options, "include_usage", False))

@@ -8,10 +8,18 @@ from server.api import limits
 from server.api.fields import Field
 from server.turn import REASONING_EFFORTS, TEMPLATE_VARIABLES, TemplateValue
 
+_BUDGETS = ("thinking_budget_tokens", "thinking_token_budget", "reasoning_budget")
+
 
 def reasoning_effort(root: Field) -> str | None:
     field = root.get("reasoning_effort")
     return field.word(REASONING_EFFORTS) if field else None
+
+
+def reasoning_budget(root: Field) -> int | None:
+    """The tokens that thoughts may have, by any of its names; -1 is any number."""
+    field = next(filter(None, map(root.get, _BUDGETS)), None)
+    return field.integer(-1, limits.TOKENS) if field else None
 
 
 def template_variables(root: Field) -> Iterator[tuple[str, TemplateValue]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from server.dialects.dialect import Dialect
@@ -54,15 +54,20 @@ class BoundDialect:
         if marker in self.tokens:
             return Split("", f"<[{self.tokens[marker]}]>")
         lead, *rest = self._parts(marker)
-        parts = (part if part.startswith("<[") else lark_string(part) for part in rest if part)
-        return Split(lead, " ".join(parts))
+        parts = (f"<[{part}]>" if isinstance(part, int) else lark_string(part) for part in rest if part != "")
+        return Split(str(lead), " ".join(parts))
 
-    def _parts(self, marker: str) -> list[str]:
+    def written(self, marker: str, spelled: Callable[[str], Iterable[int]]) -> Iterator[int]:
+        """The tokens of a marker; ``spelled`` gives those of text."""
+        for part in [self.tokens[marker]] if marker in self.tokens else self._parts(marker):
+            yield from [part] if isinstance(part, int) else spelled(part) if part else ()
+
+    def _parts(self, marker: str) -> list[str | int]:
         """The text before the first inner token, that token, and so on."""
         for inner in self.dialect.inner:
             if inner in self.tokens and inner in marker:
                 before, _, after = marker.partition(inner)
-                return [*self._parts(before), f"<[{self.tokens[inner]}]>", *self._parts(after)]
+                return [*self._parts(before), self.tokens[inner], *self._parts(after)]
         return [marker]
 
 

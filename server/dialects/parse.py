@@ -126,6 +126,11 @@ class TurnParser:
     def in_reasoning(self) -> bool:
         return self._state is _State.REASONING
 
+    @property
+    def may_close_thought(self) -> bool:
+        """Whether a thought is open, and not within a character."""
+        return self.in_reasoning and not self._decoder.getstate()[0]
+
     def feed(self, token: int, data: bytes, logprob: TokenLogprob | None = None) -> list[Event]:
         """The events of one generated token; ``token`` is negative where there are no ids."""
         events: list[Event] = []

@@ -64,6 +64,12 @@ class Choice:
             self._append(token, Source.SAMPLED, logits)
             self._force()
 
+    def append(self, tokens: Iterable[int]) -> None:
+        """Appends tokens that the constraint allows, and those forced behind them."""
+        if self.ended is None:
+            self._take(list(tokens))
+            self._force()
+
     def rewind(self, kept: int) -> None:
         """Goes back to the first ``kept`` tokens of the answer."""
         del self.tokens[len(self.prompt) + kept :]
@@ -97,15 +103,20 @@ class Choice:
             return
         room = self.length - len(self.tokens)
         forced = self._matcher.compute_ff_tokens()
-        self._consume(forced[:room])
-        for token in forced[:room]:
-            self._append(token, Source.FORCED)
+        self._take(forced)
         if self.ended is not None:
             return
         if len(forced) <= room and self._matcher.is_stopped():
             self.ended = Ended.DEAD_END if self._matcher.is_error() else Ended.STOP
         elif len(self.tokens) >= self.length:
             self.ended = Ended.LENGTH
+
+    def _take(self, tokens: list[int]) -> None:
+        """Appends as many of the tokens as there is room for."""
+        taken = tokens[: self.length - len(self.tokens)]
+        self._consume(taken)
+        for token in taken:
+            self._append(token, Source.FORCED)
 
     def _consume(self, tokens: list[int]) -> None:
         if tokens and not self._matcher.consume_tokens(tokens):

@@ -8,7 +8,7 @@ called from the runner's main thread, except those of ``Vocabulary``, which any 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -55,7 +55,7 @@ class SequenceId(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one step added to one sequence. After ``ended`` the sequence stays as it is until the
-    runner calls ``finish`` or ``rewind``."""
+    runner calls ``finish``, ``rewind`` or ``append``."""
 
     sequence: SequenceId
     pieces: tuple[Piece, ...]
@@ -186,6 +186,10 @@ class Engine(Protocol):
         """Drops all but the first ``kept`` pieces of a sequence and samples on from there, with fresh
         randomness. ``kept`` must be at a boundary after a sampled piece or right after pieces that
         were forced."""
+        ...
+
+    def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
+        """Goes on with these tokens, which the constraint allows here, as if they were forced."""
         ...
 
     def tally(self, request: int) -> Tally:

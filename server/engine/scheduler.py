@@ -10,6 +10,7 @@ import secrets
 import time
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -114,6 +115,9 @@ class Scheduler:
         if choice.sequence is not None:
             self._cache.rewind(choice.sequence, len(choice.prompt) + kept)
         choice.rewind(kept)
+
+    def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
+        self._running[sequence].append(tokens)
 
     def finish(self, sequence: SequenceId) -> None:
         account = self._accounts.get(sequence.request)

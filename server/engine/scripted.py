@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,6 +187,11 @@ class ScriptedEngine:
         state.take += 1
         state.played, state.done = kept, False
         state.pieces = state.answer.played(state.take)
+
+    def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
+        state = self._running[sequence]
+        added = b"".join(map(self.vocabulary.data, tokens)).decode()
+        state.pieces = (*state.pieces[: state.played], added, *state.pieces[state.played :])
 
     def tally(self, request: int) -> Tally:
         unfinished = [*self._running, *(each[0] for each in self._waiting)]

@@ -42,6 +42,8 @@ def template_variables(turn: Turn, known: frozenset[str]) -> dict[str, TemplateV
         found |= {name: values[not switched] for name, values in _SWITCHES.items() if name in known}
         if not switched and "thinking_budget" in known:
             found["thinking_budget"] = 0
+    elif turn.reasoning_budget is not None and "thinking_budget" in known:
+        found["thinking_budget"] = turn.reasoning_budget
     if isinstance(kept := own.get("preserve_thinking"), bool):
         found |= {name: kept is value for name, value in _KEPT.items() if name in known}
     effort = turn.reasoning_effort or {False: "none", True: "high", None: None}[switched]
@@ -58,7 +60,7 @@ def _switched(turn: Turn, own: dict[str, TemplateValue]) -> bool | None:
         if isinstance(own.get(name), bool):
             return bool(own[name])
     if turn.reasoning_effort in (None, "minimal"):
-        return None
+        return False if turn.reasoning_budget == 0 else None
     return turn.reasoning_effort != "none"
 
 

@@ -30,6 +30,7 @@ class Next(enum.Enum):
     GO_ON = "go on"
     END = "end"
     REWIND = "rewind"
+    CLOSE_THOUGHT = "close thought"
 
 
 @dataclass(slots=True)
@@ -97,7 +98,14 @@ class Answer:
             self._end(progress.ended, step)
         elif self._parser.stopped:
             self._finish("stop", step)
+        elif self._over_budget:
+            step.next = Next.CLOSE_THOUGHT
         return step
+
+    @property
+    def _over_budget(self) -> bool:
+        limit = self._plan.thoughts
+        return limit is not None and self._parser.may_close_thought and self.reasoning_tokens >= limit.tokens
 
     def _read_piece(self, piece: Piece, step: Step) -> None:
         self._pieces.append(piece)

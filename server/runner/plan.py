@@ -27,9 +27,17 @@ class HeldValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtLimit:
+    """How many tokens thoughts may have, and the tokens that then close one."""
+
+    tokens: int
+    closing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """How to read one answer. ``tools`` are those that may be called, by name. ``stop`` strings end free
-    text; a value with a schema is never cut by them."""
+    text; a value with a schema is never cut by them. ``thoughts`` is None where they have no limit."""
 
     bound: BoundDialect
     tools: Mapping[str, HeldValue] = field(default_factory=dict)
@@ -38,4 +46,5 @@ class AnswerPlan:
     must_call: bool = False
     bare: bool = False
     stop: tuple[str, ...] = ()
+    thoughts: ThoughtLimit | None = None
     repeats: bool = False

@@ -7,6 +7,7 @@ compiled constraints are kept by their text, since agents send the same tools ag
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.prompt.prompt import Prompt
 from server.runner.model import LoadedModel
-from server.runner.plan import AnswerPlan, HeldValue
+from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
 from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
 from server.schema.references import place_of
@@ -63,9 +64,9 @@ class Preparer:
         started = time.monotonic()
         tools = self._tools(turn)
         response = self._response(turn.response_format)
-        prompt = self._model.prompter.prompt(turn)
+        prompt = self._without_thought(turn, self._model.prompter.prompt(turn))
         room = self._room(prompt, turn)
-        reasoning = self._reasoning(prompt)
+        reasoning = self._reasoning(turn, prompt)
         form = self._form(turn, tools, response, reasoning)
         constraint = compose(self._model.bound, form)
         _log.debug("request %d reads %r", request, prompt.text)
@@ -143,10 +144,36 @@ class Preparer:
         share = model.context // model.slots
         return min(self._settings.max_tokens, max(share - used, share // 2))
 
-    def _reasoning(self, prompt: Prompt) -> ReasoningState:
+    def _reasoning_budget(self, turn: Turn) -> int:
+        """The tokens that thoughts may have, negative where there is no limit."""
+        budget = turn.reasoning_budget
+        return self._settings.reasoning_budget if budget is None else budget
+
+    def _closing(self, message: str) -> tuple[int, ...]:
+        """The tokens that close a thought with a message."""
+        pair = self._model.bound.dialect.reasoning
+        assert pair is not None
+        spelled = functools.partial(self._model.engine.vocabulary.tokenize, markup=False, continued=True)
+        return (*(spelled(message) if message else ()), *self._model.bound.written(pair[1], spelled))
+
+    def _without_thought(self, turn: Turn, prompt: Prompt) -> Prompt:
+        """The prompt, a thought that it opens closed again where there is to be none."""
+        if not prompt.reasoning_open or self._reasoning_budget(turn) != 0:
+            return prompt
+        tokens = (*prompt.tokens, *self._closing(""))
+        return dataclasses.replace(prompt, tokens=tokens, reasoning_open=False, reasoning_over=True)
+
+    def _thought_limit(self, turn: Turn, reasoning: ReasoningState) -> ThoughtLimit | None:
+        budget = self._reasoning_budget(turn)
+        if reasoning is ReasoningState.NONE or budget < 0:
+            return None
+        return ThoughtLimit(budget, self._closing(self._settings.reasoning_budget_message))
+
+    def _reasoning(self, turn: Turn, prompt: Prompt) -> ReasoningState:
         if prompt.reasoning_open:
             return ReasoningState.OPEN
         possible = self._model.facts.reasoning and not prompt.reasoning_over
+        possible = possible and self._reasoning_budget(turn) != 0
         return ReasoningState.POSSIBLE if possible else ReasoningState.NONE
 
     def _form(
@@ -178,6 +205,7 @@ class Preparer:
             must_call=form.must_call,
             bare=form.bare and not form.must_call and response is None,
             stop=() if response else turn.stop,
+            thoughts=self._thought_limit(turn, form.reasoning),
             repeats=self._settings.repeat_calls,
         )
 

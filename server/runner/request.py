@@ -55,6 +55,10 @@ class Request:
         match step.next:
             case Next.REWIND:
                 self._engine.rewind(sequence, step.kept)
+            case Next.CLOSE_THOUGHT:
+                limit = self._prepared.plan.thoughts
+                assert limit is not None
+                self._engine.append(sequence, limit.closing)
             case Next.END:
                 self._engine.finish(sequence)
                 self._unfinished.discard(sequence.choice)
