@@ -194,6 +194,9 @@ class _Composer:
         form, opener = self._form, self._dialect.opener
         textual = bool(opener) and self._bound.opener_token is None
         free = ["/(?s:.*)/", *(f"~/(?s:{start}.*)/" for start in self._excluded_starts())]
+        if self._unopened and not self._call_opens_with_token:
+            names = "|".join(pattern_of(tool.name) for tool in form.tools)
+            free.append(f"~/(?s:.*){self._unopened_parts(f'({names})')[0]}(?s:.*)/")
         if not textual:
             self._lines.append(f"TEXT: {' & '.join(free)}")
             branches = [f"TEXT ({calls})?" if form.tools and opener else "TEXT"]
@@ -210,6 +213,8 @@ class _Composer:
                 branches.append("opened_text calls")
         if self._bare:
             branches.append("bare")
+        if self._unopened:
+            branches.append("unopened")
         return " | ".join(branches)
 
     def _excluded_starts(self) -> list[str]:
@@ -263,6 +268,8 @@ class _Composer:
             self._lines.append(f"opened_calls: ({opened}){calls}")
         if self._bare:
             self._add_bare(more)
+        if self._unopened:
+            self._add_unopened(calls)
 
     def _arguments_rules(self) -> Callable[[str, CallableTool], Iterable[str]]:
         """What writes the rules of a tool's arguments, in the notation of the dialect."""
@@ -300,6 +307,46 @@ class _Composer:
         self._lines.append(
             f"bare: ({' | '.join(alone)}){again} | ({' | '.join(fenced)}){again} /{_SPACE}{{0,2}}/ {fence}"
         )
+
+    @property
+    def _unopened(self) -> bool:
+        """Whether a call may come whose span has no opening marker."""
+        form = self._form
+        free = bool(form.tools) and form.response is None and not form.must_call
+        return free and bool(self._dialect.unopened)
+
+    @property
+    def _call_opens_with_token(self) -> bool:
+        return bool(self._bound.split(self._span.call_marker).rest)
+
+    def _add_unopened(self, further: str) -> None:
+        """Text and a call without the marker that opens its span. Where the call's own marker is no token,
+        text up to behind the name is one terminal a tool, so that other text can have what looks like it."""
+        free = "".join(f" & ~/(?s:{start}.*)/" for start in self._excluded_starts())
+        names = []
+        for number, tool in enumerate(self._form.tools):
+            slots = {"name": tool.name, "arguments": f"arguments_{number}"}
+            names.append(f"unopened_{number}")
+            if self._call_opens_with_token:
+                self._lines.append(f"{names[-1]}: {self._joined(self._span.call[1:], slots)}")
+                continue
+            before, after = self._unopened_parts(pattern_of(tool.name), slots)
+            self._lines.append(f"{names[-1]}: named_{number} {after}")
+            self._lines.append(f"named_{number}[lazy]: NAMED_{number}")
+            self._lines.append(f"NAMED_{number}: /(?s:.*){before}/{free}")
+        first = f"({' | '.join(names)})"
+        if self._call_opens_with_token:
+            lead, rest = self._bound.split(self._span.call_marker)
+            self._lines.append(f"UNOPENED_TEXT: /(?s:.*){pattern_of(lead)}/{free}")
+            first = f"UNOPENED_TEXT {rest} {first}"
+        self._lines.append(f"unopened: {first}{further}")
+
+    def _unopened_parts(self, name: str, slots: Mapping[str, str] | None = None) -> tuple[str, str]:
+        """A call cut behind what follows its name: a pattern, and the rest as rule text."""
+        items = self._span.call
+        cut = next(place for place, item in enumerate(items) if item == Slot("name")) + 2
+        texts = (name if isinstance(item, Slot) else pattern_of(item.text) for item in items[:cut])
+        return "".join(texts), self._joined(items[cut:], slots) if slots else ""
 
     def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
         """A bare call cut behind its name: a pattern, and the rest as rule text."""

@@ -31,10 +31,11 @@ class Dialect:
     and a call. ``reasoning_cue`` is by what a template shows that it has thoughts, where that is not their
     opener. ``text`` are the segments that free text stands in, none where it has no markers; then thoughts,
     text and calls each begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is
-    how templates write calls, where models of the dialect do it otherwise. ``tools_in_template`` is False
-    where the template knows no tools and the system text has to describe them. ``bare`` says that such a
-    model may forget the markers around a call, or that it has none: then a call is known only at the start of
-    an answer.
+    how templates write calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span
+    whose opening marker the model has forgotten, where that happens. ``tools_in_template`` is False where the
+    template knows no tools and the system text has to describe them. ``bare`` says that such a model may
+    forget the markers around a call, or that it has none: then a call is known only at the start of an
+    answer.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Dialect:
     text: tuple[Segment, ...] = ()
     turn_end: str = ""
     in_history: Dialect | None = None
+    unopened: str = ""
     tools_in_template: bool = True
     parallel: bool = True
     bare: bool = False

@@ -123,6 +123,12 @@ class SpanForm:
         return isinstance(self.call[-1], Slot)
 
     @property
+    def call_marker(self) -> str:
+        """The text that a call begins with; empty if that is its name."""
+        first = self.call[0]
+        return "" if isinstance(first, Slot) else first.text
+
+    @property
     def text_ends(self) -> tuple[str, ...]:
         """What no text can hold, where texts stand as they are."""
         if self.elements is not None:

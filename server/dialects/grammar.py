@@ -51,18 +51,20 @@ class Grammar:
 
 
 def grammar_of(dialect: Dialect) -> Grammar:
-    """The dialect's grammar, built once. Start symbols are its span rule and, where it has them, ``BARE``."""
+    """The dialect's grammar, built once. Start symbols are its span rule and, where it has them, the one of
+    spans without an opener and ``BARE``."""
     texts = tuple(sorted((*dialect.markers.items(), *dialect.keys.items())))
-    return _loaded(dialect.grammar, dialect.span, dialect.bare, texts)
+    starts = (dialect.span, *filter(None, [dialect.unopened]), *([BARE] if dialect.bare else []))
+    return _loaded(dialect.grammar, starts, texts)
 
 
 @lru_cache(maxsize=128)
-def _loaded(file: str, span: str, bare: bool, texts: tuple[tuple[str, str], ...]) -> Grammar:
+def _loaded(file: str, starts: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> Grammar:
     source = resources.files("grammars").joinpath(f"{file}.lark").read_text(encoding="utf-8")
     text = _with_texts(source, dict(texts))
     tree, _ = load_grammar(text, file, [], global_keep_all_tokens=False)
     rules = {str(name): expansions for name, _, expansions, _ in tree.rule_defs}
-    lark = Lark(text, parser="lalr", start=[span, BARE] if bare else [span], lexer="contextual")
+    lark = Lark(text, parser="lalr", start=list(starts), lexer="contextual")
     terminals = {each.name: _terminal(each.name, each.pattern) for each in lark.terminals}
     return Grammar(text, lark, rules, terminals)
 

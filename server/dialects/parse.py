@@ -66,11 +66,13 @@ class TurnParser:
         inner = bound.dialect.inner
         self._tokens = {token: text for text, token in bound.tokens.items() if text not in inner}
         self._opener = bound.dialect.opener
-        self._span_rule = bound.dialect.span
+        self._rules = {self._opener: bound.dialect.span}
         self._form = span_form(bound.dialect)
+        if bound.dialect.unopened:
+            self._rules[self._form.call_marker] = bound.dialect.unopened
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
-        self._textual = {*bound.dialect.marker_texts, self._opener} - {"", *self._tokens.values()}
+        self._textual = {*bound.dialect.marker_texts, *self._rules} - {"", *self._tokens.values()}
         self._segments = {each.open: each for each in bound.dialect.text}
         self._segment: Segment | None = None
         opener = {self._opener} if self._names else set()
@@ -210,7 +212,7 @@ class TurnParser:
     def _begin_part(self, marker: str) -> None:
         self._segment = self._segments.get(marker)
         if marker and marker == self._opener:
-            self._open_span([])
+            self._open_span(marker, [])
         else:
             self._enter(_State.REASONING if marker and marker == self._think_open else _State.TEXT, "")
 
@@ -228,10 +230,10 @@ class TurnParser:
     def _read_text(self, text: str, events: list[Event]) -> str:
         if self._segment is not None:
             return self._read_segment(self._segment, text, events)
-        before, found, after = self._split(text, self._opener if self._names else "")
+        before, found, after = self._split(text, *(self._rules if self._names else ()))
         self._push_text(before, events)
         if found and not self.stopped:
-            self._open_span(events)
+            self._open_span(found, events)
             return after
         return ""
 
@@ -243,7 +245,7 @@ class TurnParser:
         if not found or self.stopped:
             return ""
         if until_call:
-            self._open_span(events)
+            self._open_span(self._opener, events)
             return after
         self._end_segment(len(close), events)
         return after
@@ -267,15 +269,15 @@ class TurnParser:
     # Markers that are tokens.
 
     def _read_marker(self, marker: str, events: list[Event]) -> None:
-        opens_call = marker == self._opener and bool(self._names)
+        opens_call = marker in self._rules and bool(self._names)
         match self._state:
             case _State.SPAN | _State.BARE:
                 self._read_span_marker(marker, events)
             case _State.REASONING if marker == self._think_close:
                 self._end_reasoning("", events)
-            case _State.REASONING if opens_call:
+            case _State.REASONING if opens_call and marker == self._opener:
                 self._emit_reasoning(self._thought.end_before_markup(), events)
-                self._open_span(events)
+                self._open_span(marker, events)
             case _State.START if marker == self._think_open or (self._segments and marker in self._parts):
                 self._begin_part(marker)
             case _State.TEXT if self._segment is not None and marker == self._segment.close:
@@ -283,16 +285,15 @@ class TurnParser:
             case _State.START | _State.TEXT if opens_call:
                 self._push_text(self._buffer, events)
                 if not self.stopped:
-                    self._open_span(events)
+                    self._open_span(marker, events)
             case _:
                 self._read(marker, events)
 
     def _read_span_marker(self, marker: str, events: list[Event]) -> None:
         assert self._span is not None
-        terminal = next((each.name for each in self._grammar.terminals.values() if each.text == marker), "")
         self._raw.append(marker)
         try:
-            self._read_lexemes(self._span.feed_marker(terminal, marker), events)
+            self._read_lexemes(self._span.feed_marker(self._terminal(marker), marker), events)
         except NotASpan:
             self._read(self._give_back(events), events)
         else:
@@ -300,10 +301,13 @@ class TurnParser:
 
     # Spans.
 
-    def _open_span(self, events: list[Event]) -> None:
+    def _open_span(self, marker: str, events: list[Event]) -> None:
         self._enter(_State.SPAN, "")
-        span = self._begin_span(self._span_rule, self._opener)
-        self._read_lexemes(span.feed_marker("OPEN", self._opener), events)
+        span = self._begin_span(self._rules[marker], marker)
+        self._read_lexemes(span.feed_marker(self._terminal(marker), marker), events)
+
+    def _terminal(self, text: str) -> str:
+        return next((each.name for each in self._grammar.terminals.values() if each.text == text), "")
 
     def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
         self._span = SpanParser(self._grammar, rule, self._span_tokens, lambda: self._reader.quoted)
@@ -387,17 +391,18 @@ class TurnParser:
         self._buffer = ""
         return rest
 
-    def _split(self, text: str, marker: str) -> tuple[str, bool, str]:
-        """Text before a textual marker, whether it is there, and what follows it; the buffer keeps what
-        may still become it. A marker that is a token is never found in text."""
+    def _split(self, text: str, *markers: str) -> tuple[str, str, str]:
+        """Text before the first of some markers, which it is (or none), and what follows it; the buffer keeps
+        what may still become one. A marker that is a token is never found in text."""
         text = self._buffer + text
-        self._buffer = ""
-        if marker not in self._textual:
-            return text, False, ""
-        before, found, after = text.partition(marker)
-        kept = 0 if found else overlap(before, marker)
-        self._buffer = before[len(before) - kept :]
-        return before[: len(before) - kept], bool(found), after
+        textual = [each for each in markers if each in self._textual]
+        found = min((each for each in textual if each in text), key=text.index, default="")
+        if found:
+            self._buffer = ""
+            return text[: text.index(found)], found, text[text.index(found) + len(found) :]
+        kept = max((overlap(text, each) for each in textual), default=0)
+        self._buffer = text[len(text) - kept :]
+        return text[: len(text) - kept], "", ""
 
     def _push_text(self, text: str, events: list[Event]) -> None:
         if self._text.skip_space:

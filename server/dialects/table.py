@@ -86,6 +86,7 @@ def _dsml(name: str, section: str) -> Dialect:
         inner=("｜DSML｜",),
         keys=MappingProxyType({"NAME_END": '">'}),
         span="typed_section",
+        unopened="unopened_typed_section",
         gaps=_ELEMENT_GAPS,
         reasoning=_THINK,
         after_reasoning="\n\n",
@@ -385,6 +386,7 @@ DIALECTS: tuple[Dialect, ...] = (
         grammar="elements",
         cues=("<tool_call>", "<function=", "<parameter="),
         markers=_between("<tool_call>", "</tool_call>"),
+        unopened="unopened_span",
         gaps=_ELEMENT_GAPS,
         separator="\n",
         reasoning=_THINK,
@@ -485,6 +487,7 @@ DIALECTS: tuple[Dialect, ...] = (
             }
         ),
         span="index_section",
+        unopened="unopened_index_section",
         indexed=True,
         reasoning=_THINK,
     ),
