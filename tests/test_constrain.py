@@ -11,7 +11,7 @@ from languages import Language
 
 from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, ReasoningState, compose
 from server.dialects.parse import TurnParser
-from server.dialects.table import GENERIC, HERMES
+from server.dialects.table import DIALECTS, GENERIC, HERMES
 from server.events import Event
 
 SPACED = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
@@ -197,3 +197,20 @@ def keys(text: str) -> set[str]:
 
 def declared(form: AnswerForm, name: str) -> set[str]:
     return set(json.loads(next(each.schema for each in form.tools if each.name == name))["properties"])
+
+
+@pytest.mark.parametrize("name", ["llama3-json", "hermes"])
+@pytest.mark.parametrize("aside", ['"type": "function", ', '"type":"function",', '"type" : "function",\n  '])
+def test_a_call_without_markers_may_say_that_it_is_a_function(name: str, aside: str) -> None:
+    row = next(each for each in DIALECTS if each.name == name)
+    key = row.keys.get("ARGUMENTS_KEY", '"arguments"')
+    tool = CallableTool("add", '{"type": "object", "properties": {}, "additionalProperties": false}')
+    said = f'{{{aside}"name": "add", {key}: {{}}}}'
+    assert Language(compose(BoundDialect(row), AnswerForm((tool,), bare=True))).has(said)
+    for trusted in (True, False):
+        parser = TurnParser(BoundDialect(row), ["add"], bare=True, trusted=trusted, new_id=str)
+        assert folded(parser.feed(-1, said.encode()) + parser.flush()) == ["call add {}"]
+    other = said.replace("function", "object")
+    assert Language(compose(BoundDialect(row), AnswerForm((tool,), bare=True))).has(other)
+    parser = TurnParser(BoundDialect(row), ["add"], bare=True, new_id=str)
+    assert folded(parser.feed(-1, other.encode()) + parser.flush()) == [f"text {json.dumps(other)}"]

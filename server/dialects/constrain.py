@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from server.dialects.dialect import Dialect
 from server.dialects.elements import ElementRules
-from server.dialects.form import Gap, Item, Literal, Marker, Notation, Slot, span_form
+from server.dialects.form import Aside, Gap, Item, Literal, Marker, Notation, Slot, span_form
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
 from server.dialects.pythonic import PythonicRules
@@ -353,10 +353,7 @@ class _Composer:
         items = self._span.call
         cut = next(place for place, item in enumerate(items) if isinstance(item, Slot)) + 1
         texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
-        before = "".join(
-            f"{_SPACE}*" if isinstance(item, Gap) else pattern_of(text)
-            for item, text in zip(items, texts, strict=False)
-        )
+        before = "".join(_loose_pattern(item, text) for item, text in zip(items, texts, strict=False))
         return before, self._joined(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
 
     def _joined(
@@ -381,8 +378,8 @@ class _Composer:
         match item:
             case Gap() if gap is not None:
                 return "", gap
-            case Gap(text):
-                return text, ""
+            case Gap() | Aside():
+                return item.text, ""
             case Literal(text) if text not in self._bound.tokens:
                 return text, ""
             case Marker(text) | Literal(text):
@@ -400,6 +397,16 @@ class _Composer:
                 return "", _id(self._dialect, quoted)
             case Slot(name):
                 return "", slots[name]
+
+
+def _loose_pattern(item: Item, text: str) -> str:
+    """The pattern of an item that is this text, with whitespace as models like it."""
+    match item:
+        case Gap():
+            return f"{_SPACE}*"
+        case Aside(texts):
+            return f"({''.join(pattern_of(each) + f'{_SPACE}*' for each in texts)})?"
+    return pattern_of(text)
 
 
 def _id(dialect: Dialect, quoted: bool) -> str:

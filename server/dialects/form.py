@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,6 +31,7 @@ _VALUE = "_value"
 _ENCLOSED = frozenset("<&\n")
 """What makes a text stand in CDATA, where the dialect has that."""
 _KIND = "kind"
+_ASIDE = "aside"
 _SLOTS = frozenset({"name", "recipient", "arguments", "id", "key", "kind", "value"})
 _KINDS = {
     "TEXT_KIND": ("string",),
@@ -74,7 +75,19 @@ class Slot:
     quoted: bool = False
 
 
-Item = Literal | Marker | Gap | Slot
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Texts that some models write here and others don't, with any whitespace behind each."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What is written for it: nothing."""
+        return ""
+
+
+Item = Literal | Marker | Gap | Slot | Aside
 
 
 class Notation(enum.Enum):
@@ -277,6 +290,8 @@ class _Reader:
                 items.append(Slot(symbol.name, self._is_quoted(symbol.name)))
             elif symbol.name.startswith(_GAP):
                 items.append(Gap(self._dialect.gaps.get(symbol.name, "")))
+            elif symbol.name.endswith(_ASIDE):
+                items.append(Aside(tuple(self._texts(symbol.name))))
             elif symbol.name.endswith(_KIND):
                 items.append(Slot(_KIND))
             elif symbol.name.endswith(_PARAMS) or symbol.name == _KEYWORDS:
@@ -286,6 +301,10 @@ class _Reader:
             else:
                 items += self._rule(symbol.name)
         return items
+
+    def _texts(self, rule: str) -> Iterator[str]:
+        for symbol in self._grammar.rules[rule].scan_values(lambda each: isinstance(each, TerminalSymbol)):
+            yield self._terminal(symbol.name).text
 
     def _is_quoted(self, slot: str) -> bool:
         return slot in ("name", "id") and self._sequence(self._grammar.rules[slot])[0].name == "QUOTE"
