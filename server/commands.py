@@ -1,4 +1,4 @@
-"""The commands: ``toolspan serve``, ``models`` and ``render``."""
+"""The commands: ``toolspan serve``, ``models``, ``check-tools`` and ``render``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ USAGE = """usage: toolspan COMMAND [OPTIONS]
 
   serve    serve a model (toolspan serve --help lists the options)
   models   list the models that can be fetched by name
+  check-tools
+           say what of the schemas in FILE (tools, or a request; - is standard input) is enforced, verified
+           or refused; the exit status is 1 if a tool is refused:
+           toolspan check-tools FILE [--json]
   render   show what a model's template makes of a conversation, the answer's grammar, and what an answer
            on standard input is read as; nothing is generated:
            toolspan render (--model MODEL | --template FILE) --messages FILE [--tools FILE]
@@ -49,6 +53,8 @@ def _run(words: list[str]) -> int:
             return _serve(settings_module.load(options))
         case ["models"]:
             return _models()
+        case ["check-tools", file] | ["check-tools", file, "--json"] | ["check-tools", "--json", file]:
+            return _check_tools(file, "--json" in words)
         case ["render", *options]:
             return _render(options)
         case [] | ["-h" | "--help" | "help"]:
@@ -134,6 +140,16 @@ def _models() -> int:
     for entry in CATALOGUE:
         print(f"{entry.key:22} {entry.title}, {entry.licence}; {entry.note}")
     return 0
+
+
+def _check_tools(name: str, as_json: bool) -> int:
+    """The work is the runner's, so it is done in a process of its own."""
+    found = _json_file("/dev/stdin" if name == "-" else name)
+    tools = found.get("tools") if isinstance(found, dict) else found
+    if not isinstance(tools, list):
+        raise StartupFailed(f"{quoted(name)} has no list of tools")
+    command = [sys.executable, "-m", "server.schema.report", *([] if as_json else ["--text"])]
+    return subprocess.run(command, input=json.dumps(tools).encode(), check=False).returncode
 
 
 def _render(words: list[str]) -> int:

@@ -99,13 +99,17 @@ TEMPLATE_VARIABLES = (
 """What a client may set in its model's chat template, all of it about thinking."""
 
 
+OnBadTool = Literal["error", "drop", "relax"]
+
+
 class Turn(msgspec.Struct, frozen=True):
     """One request, decoded and checked for form.
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
     ``reasoning_budget`` is how many tokens thoughts may have, -1 any number, None what the server says.
-    ``template_variables`` are passed to the chat template.
+    ``template_variables`` are passed to the chat template. ``on_bad_tool`` is what becomes of a tool whose
+    schema can't be held to: an error, or it is dropped, or its arguments are any object.
     """
 
     messages: tuple[Message, ...]
@@ -122,3 +126,4 @@ class Turn(msgspec.Struct, frozen=True):
     reasoning_effort: str | None = None
     reasoning_budget: int | None = None
     template_variables: tuple[tuple[str, TemplateValue], ...] = ()
+    on_bad_tool: OnBadTool = "error"

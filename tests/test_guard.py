@@ -61,7 +61,11 @@ def test_the_routes_are_these() -> None:
             *(("GET", path) for path in ("/health", "/v1/health", "/metrics")),
             *(("HEAD", path) for path in ("/health", "/v1/health")),
             *(("GET", prefix + path) for prefix in ("", "/v1") for path in ("/models", "/models/fake")),
-            *(("POST", prefix + "/chat/completions") for prefix in ("", "/v1")),
+            *(
+                ("POST", prefix + path)
+                for prefix in ("", "/v1")
+                for path in ("/chat/completions", "/tools/check")
+            ),
         ]
     )
 

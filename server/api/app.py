@@ -22,6 +22,7 @@ from server.api.guard import OPEN, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
 from server.api.replies import error_reply, reply
+from server.api.tools_check import ToolsCheck
 from server.errors import MethodNotAllowed, NotFound, ToolspanError
 from server.settings import Settings
 from server.supervisor import State, Supervisor
@@ -56,6 +57,8 @@ def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIR
     chat = Chat(settings, supervisor, metrics)
     models = Models(settings, supervisor)
     router.add_api_route("/chat/completions", chat.completions, methods=["POST"])
+    checks = ToolsCheck(settings)
+    router.add_api_route("/tools/check", checks.report, methods=["POST"])
     router.add_api_route("/models", models.all, methods=["GET"])
     router.add_api_route("/models/{name:path}", models.one, methods=["GET"])
     return router

@@ -17,7 +17,7 @@ from server.api import limits
 from server.api.fields import Field
 from server.api.thinking import reasoning_budget, reasoning_effort, template_variables
 from server.errors import InvalidSchema, NotFound, quoted
-from server.turn import Message, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
+from server.turn import Message, OnBadTool, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -81,6 +81,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         reasoning_effort=reasoning_effort(root),
         reasoning_budget=reasoning_budget(root),
         template_variables=tuple(template_variables(root)),
+        on_bad_tool=_on_bad_tool(root),
     )
     return ChatRequest(turn, stream, options is not None and _flag(options, "include_usage", False))
 
@@ -195,6 +196,11 @@ def _tools(root: Field) -> tuple[Tool, ...]:
             raise each.need("function").need("name").wrong(f"repeats {quoted(tool.name)}", "duplicate_tool")
         tools[tool.name] = tool
     return tuple(tools.values())
+
+
+def _on_bad_tool(root: Field) -> OnBadTool:
+    field = root.get("on_bad_tool")
+    return cast(OnBadTool, field.word(("error", "drop", "relax"))) if field else "error"
 
 
 def _is_function(tool: Field) -> bool:

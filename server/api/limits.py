@@ -36,6 +36,11 @@ TOKENS = 2**31 - 1
 TEMPLATE_VALUE = 64
 """Characters of a text for a variable of the chat template."""
 
+TOOL_CHECKS = 2
+"""Reports on tools that are made at the same time."""
+TOOL_CHECK_SECONDS = 20.0
+"""How long a report may take."""
+
 TEMPERATURE = (0.0, 2.0)
 PROBABILITY = (0.0, 1.0)
 PENALTY = (-2.0, 2.0)

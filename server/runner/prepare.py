@@ -11,9 +11,10 @@ import functools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from llguidance import LLMatcher
 
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
@@ -23,6 +24,7 @@ from server.dialects.gemma import gemma_extent
 from server.dialects.raw_text import BARE_KEY_ENDS, writable
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
+from server.events import Warning
 from server.prompt.prompt import Prompt
 from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
@@ -30,7 +32,7 @@ from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
 from server.schema.references import place_of
 from server.settings import Settings
-from server.turn import ResponseFormat, Turn
+from server.turn import ResponseFormat, Tool, Turn
 
 _log = logging.getLogger("toolspan.runner")
 
@@ -41,12 +43,13 @@ KEPT_CONSTRAINTS = 64
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """A turn ready to run."""
+    """A turn ready to run. ``warnings`` are about the request."""
 
     job: Job
     plan: AnswerPlan
     constraint: str
     prepare_s: float
+    warnings: tuple[Warning, ...] = ()
 
 
 class Preparer:
@@ -62,7 +65,9 @@ class Preparer:
     def prepare(self, request: int, turn: Turn) -> PreparedTurn:
         """Raises ``InvalidRequest`` and its kinds for whatever is wrong with the turn."""
         started = time.monotonic()
-        tools = self._tools(turn)
+        named, warnings = self._named(turn)
+        turn = _with(turn, named)
+        tools = self._callable_tools(turn, named)
         response = self._response(turn.response_format)
         prompt = self._without_thought(turn, self._model.prompter.prompt(turn))
         room = self._room(prompt, turn)
@@ -82,27 +87,40 @@ class Preparer:
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
         )
         plan = self._plan(turn, form, tools, response)
-        return PreparedTurn(job, plan, constraint, time.monotonic() - started)
+        return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
 
     # What is asked for.
 
-    def _tools(self, turn: Turn) -> dict[str, Prepared]:
-        """The schemas of the tools that may be called, by name. All tools are checked."""
-        items = [
-            (tool.name, tool.parameters or NO_ARGUMENTS, f"tools[{number}].function.parameters")
-            for number, tool in enumerate(turn.tools)
-        ]
-        try:
-            named = {name: prepared(schema, param, as_object=True) for name, schema, param in items}
-        except InvalidSchema:
-            check_all(items)  # names all bad tools at once
-            raise
-        for number, (name, schema) in enumerate(named.items()):
-            self._refuse_markup(name, f"tools[{number}].function.name")
-            param = f"tools[{number}].function.parameters"
-            self._refuse_markup_in(schema, param, f"tool {quoted(name)}: ")
-            if self._span.notation is not Notation.JSON:
-                self._refuse_unwritable(schema, param, name)
+    def _named(self, turn: Turn) -> tuple[dict[str, Prepared], list[Warning]]:
+        """The schemas of all tools by name, and what was done about those that can't be held to."""
+        named: dict[str, Prepared] = {}
+        warnings: list[Warning] = []
+        for number, tool in enumerate(turn.tools):
+            try:
+                named[tool.name] = self._held_to(number, tool)
+            except InvalidSchema as error:
+                if turn.on_bad_tool == "error":
+                    check_all(_schemas(turn.tools))  # names all bad tools at once
+                    raise
+                if turn.on_bad_tool == "relax":
+                    self._refuse_markup(tool.name, f"tools[{number}].function.name")
+                    named[tool.name] = prepared(ANY_OBJECT, "", as_object=True)
+                done = "dropped" if turn.on_bad_tool == "drop" else "not held to"
+                warnings.append(Warning(f"tool_{done.replace(' ', '_')}", error.message, tool.name))
+        return named, warnings
+
+    def _held_to(self, number: int, tool: Tool) -> Prepared:
+        """The schema of a tool. Raises ``InvalidSchema``."""
+        param = f"tools[{number}].function.parameters"
+        self._refuse_markup(tool.name, f"tools[{number}].function.name")
+        schema = prepared(tool.parameters or NO_ARGUMENTS, param, as_object=True)
+        self._refuse_markup_in(schema, param, f"tool {quoted(tool.name)}: ")
+        if self._span.notation is not Notation.JSON:
+            self._refuse_unwritable(schema, param, tool.name)
+        return schema
+
+    def _callable_tools(self, turn: Turn, named: Mapping[str, Prepared]) -> dict[str, Prepared]:
+        """The tools that may be called."""
         choice = turn.tool_choice
         if choice.mode == "none":
             return {}
@@ -283,6 +301,25 @@ def _spells(what: str, markup: str, param: str) -> InvalidSchema:
     return InvalidSchema(
         f"{what} holds {quoted(markup)}, which is a control token of this model", param=param
     )
+
+
+def _schemas(tools: Iterable[Tool]) -> Iterator[tuple[str, str, str]]:
+    """The tools' names, schemas and fields."""
+    for number, tool in enumerate(tools):
+        yield tool.name, tool.parameters or NO_ARGUMENTS, f"tools[{number}].function.parameters"
+
+
+def _with(turn: Turn, named: Mapping[str, Prepared]) -> Turn:
+    """The turn with those of its tools that are left. Raises ``InvalidRequest`` where one is asked for that
+    is not."""
+    if len(named) == len(turn.tools):
+        return turn
+    choice = turn.tool_choice
+    gone = [each for each in choice.names or () if each not in named]
+    if gone or (choice.mode == "required" and not named):
+        what = f"asks for {quoted(gone[0])}, which is" if gone else "asks for a call, but all tools are"
+        raise InvalidRequest(f"tool_choice {what} dropped for its schema", param="tool_choice")
+    return msgspec.structs.replace(turn, tools=tuple(each for each in turn.tools if each.name in named))
 
 
 def _held(schema: Prepared, must_be_valid: bool) -> HeldValue:

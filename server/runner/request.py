@@ -73,7 +73,8 @@ class Request:
 
     def _finished(self) -> Finished:
         tally = self._engine.tally(self._id)
-        warnings = tuple(warning for answer in self._answers for warning in answer.warnings)
+        answers = (warning for answer in self._answers for warning in answer.warnings)
+        warnings = (*self._prepared.warnings, *answers)
         return Finished(self._id, self._usage(tally), self._timings(tally), warnings)
 
     def _usage(self, tally: Tally) -> Usage:

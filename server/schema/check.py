@@ -69,7 +69,7 @@ def check(schema_text: str, *, param: str, as_object: bool = False) -> Checked:
     """Checks one schema. ``param`` is the request field it came from; ``as_object`` also refuses
     schemas no object satisfies. Raises ``InvalidSchema``."""
     try:
-        return _examined(schema_text, as_object=as_object)
+        return examined(schema_text, as_object=as_object)
     except Refused as refused:
         problem = refused.problem
         raise InvalidSchema(str(problem), code=problem.code, param=_field(param, problem)) from None
@@ -82,7 +82,7 @@ def check_all(items: Iterable[tuple[str, str, str]], *, as_object: bool = True) 
     bad: list[tuple[str, str, Problem]] = []
     for name, schema_text, param in items:
         try:
-            good.append(_examined(schema_text, as_object=as_object))
+            good.append(examined(schema_text, as_object=as_object))
         except Refused as refused:
             bad.append((name, param, refused.problem))
     if bad:
@@ -104,7 +104,8 @@ def _field(param: str, problem: Problem) -> str:
     return path.encode("unicode_escape").decode("ascii")[:_PARAM_LIMIT]
 
 
-def _examined(text: str, *, as_object: bool) -> Checked:
+def examined(text: str, *, as_object: bool) -> Checked:
+    """Checks one schema. Raises ``Refused``."""
     document, draft = read(text)
     index = Index(document, draft)
     _resolve(index)

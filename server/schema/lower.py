@@ -28,7 +28,10 @@ from server.schema import combinations, compiling, containers, scalars
 from server.schema.check import Checked
 from server.schema.lowering import Loosened, Lowering, Rule, Site
 
-_RULES: Mapping[str, Rule] = {**combinations.RULES, **containers.RULES, **scalars.RULES}
+RULES: Mapping[str, Rule] = {**combinations.RULES, **containers.RULES, **scalars.RULES}
+"""What becomes of each keyword that says something of values."""
+TOO_MUCH = "more than the constraint engine takes"
+"""The reason of keywords that are given up wherever they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def lower(checked: Checked, *, as_object: bool = False) -> Lowered:
             break
     else:
         schema, lost = _reduced(schema, as_object=as_object)
-        loosened += [Loosened("", each, "more than the constraint engine takes") for each in lost]
+        loosened += [Loosened("", each, TOO_MUCH) for each in lost]
     text = compiling.engine_text(schema)
     return Lowered(schema, not loosened, tuple(dict.fromkeys(loosened)), text, tuple(_literals(schema)))
 
@@ -61,7 +64,7 @@ def lower(checked: Checked, *, as_object: bool = False) -> Lowered:
 def _lowered(
     checked: Checked, *, as_object: bool, closed: bool, complements: bool
 ) -> tuple[dict[str, object], list[Loosened]]:
-    lowering = Lowering(checked, _RULES, complements=complements)
+    lowering = Lowering(checked, RULES, complements=complements)
     root = lowering.schema(Site("", checked.schema, closed))
     whole: dict[str, object] = {"allOf": [root]} if isinstance(root, bool) else dict(root)
     if as_object:
