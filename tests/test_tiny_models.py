@@ -6,11 +6,9 @@ TINY_SEEDS=20 tries as many seeds for every template with every vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,11 @@ import msgspec
 import pytest
 from test_dialects import OWN, templates
 from tiny import TOKEN_MARKERS, tiny_model
+from told import Told, WithTemplate, told
 
 from server.engine.load import load_engine
 from server.engine.protocol import Engine
-from server.events import CallArguments, CallEnd, CallStart, Finish, Reasoning, Text
-from server.frames import Emitted, Failed, Finished
 from server.runner.model import LoadedModel, model_of
-from server.runner.prepare import Preparer
-from server.runner.request import Request
 from server.schema.cache import prepared
 from server.settings import Settings
 from server.turn import Message, Sampling, Tool, ToolCall, ToolChoice, Turn
@@ -86,65 +81,6 @@ HISTORY = (
 )
 
 
-class _WithTemplate:
-    """An engine whose model has another template."""
-
-    def __init__(self, engine: Engine, template: str) -> None:
-        self._engine = engine
-        self.model = dataclasses.replace(engine.model, template=template)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-
-@dataclass
-class Told:
-    """One answer, folded."""
-
-    text: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str, str]] = field(default_factory=list)
-    complete: int = 0
-    reason: str = ""
-    error: str = ""
-    thought: int = 0
-
-
-def told(model: LoadedModel, settings: Settings, turn: Turn, number: int) -> Told:
-    prepared_turn = Preparer(model, settings).prepare(number, turn)
-    request = Request(prepared_turn, model.engine)
-    result = Told()
-    while not request.done:
-        for progress in model.engine.step():
-            for frame in request.take(progress):
-                match frame:
-                    case Emitted():
-                        for event in frame.events:
-                            _fold(event, result)
-                    case Failed():
-                        result.error = frame.error.message
-                    case Finished():
-                        result.thought = frame.usage.reasoning_tokens
-    return result
-
-
-def _fold(event: object, result: Told) -> None:
-    match event:
-        case Text():
-            result.text += event.text
-        case Reasoning():
-            result.reasoning += event.text
-        case CallStart():
-            result.calls.append((event.name, ""))
-        case CallArguments():
-            name, arguments = result.calls[event.index]
-            result.calls[event.index] = (name, arguments + event.text)
-        case CallEnd():
-            result.complete += 1
-        case Finish():
-            result.reason = event.reason
-
-
 @pytest.fixture(scope="module")
 def engines(sdist_dir: Path) -> Iterator[Callable[[str], tuple[Engine, Settings]]]:
     """The engine of a kind of models; the last one stays loaded."""
@@ -185,7 +121,7 @@ def test_whatever_comes_out_has_the_right_form(
     seed: int,
 ) -> None:
     engine, settings = engines(kind)
-    model = model_of(_WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
+    model = model_of(WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
     assert model.facts.dialect == OWN.get(name, "generic")
     ends_thought, opens_call = _biases(model)
     for number, (choice, parallel) in enumerate(CHOICES):
@@ -228,7 +164,7 @@ def test_a_thought_has_as_many_tokens_as_it_may(
     sdist_dir: Path, engines: Callable[[str], tuple[Engine, Settings]], kind: str, name: str
 ) -> None:
     engine, settings = engines(kind)
-    model = model_of(_WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
+    model = model_of(WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
     for number, budget in enumerate((0, 12)):
         turn = Turn(HISTORY, TOOLS, ToolChoice("required", ("get",)), max_tokens=150, reasoning_budget=budget)
         turn = msgspec.structs.replace(turn, reasoning_effort="high" if budget else None)
