@@ -78,6 +78,7 @@ def _of_a_parameter(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.model
+@pytest.mark.timeout(300 if COUNT <= 150 else 0)
 @given(schema=schemas)
 @SETTINGS
 def test_a_strict_call_is_valid(
