@@ -64,7 +64,7 @@ def test_the_routes_are_these() -> None:
             *(
                 ("POST", prefix + path)
                 for prefix in ("", "/v1")
-                for path in ("/chat/completions", "/tools/check")
+                for path in ("/chat/completions", "/messages", "/messages/count_tokens", "/tools/check")
             ),
         ]
     )
