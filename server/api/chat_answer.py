@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from server.api.answer import Answer, Call, Choice
+from server.api.replies import error_object
+from server.errors import ErrorData
 from server.events import (
     CallArguments,
     CallStart,
@@ -76,6 +78,9 @@ class ChatEncoder:
         if chunks:
             chunks[-1] |= _extras(frame.timings, frame.warnings)
         yield from chunks
+
+    def failed(self, error: ErrorData) -> Json:
+        return error_object(error)
 
     def whole(self, answer: Answer) -> Json:
         choices = [_whole(index, choice, self._logprobs) for index, choice in enumerate(answer.choices)]

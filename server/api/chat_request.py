@@ -7,10 +7,8 @@ this server would not do are refused: an answer must not look constrained when i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from server.api import limits
 from server.api.fields import Field
@@ -22,16 +20,16 @@ from server.api.parts import (
     integer,
     json_text,
     name_of,
-    number,
     on_bad_tool,
-    one_of,
     schema_of,
     stops,
     tools_of,
 )
+from server.api.sampling import sampling
 from server.api.thinking import reasoning_budget, reasoning_effort, template_variables
+from server.api.tool_choice import is_function, tool_choice
 from server.errors import quoted
-from server.turn import Message, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
+from server.turn import Message, ResponseFormat, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -48,7 +46,6 @@ REFUSED = {
     "guided_grammar": "use response_format",
     "structured_outputs": "use response_format",
 }
-_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +71,10 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
     turn = Turn(
         messages=_messages(root),
         tools=tools,
-        tool_choice=_tool_choice(root, tools),
+        tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
         response_format=response_format,
-        sampling=_sampling(root, served.vocabulary),
+        sampling=sampling(root, served.vocabulary),
         stop=stops(root.get("stop")),
         max_tokens=_max_tokens(root),
         choices=integer(root, "n", 1, 1, limits.CHOICES),
@@ -117,7 +114,7 @@ def _message(field: Field) -> Message:
     name = field.get("name")
     return Message(
         role=role,
-        content=_content(field),
+        content=content_text(field.get("content")),
         reasoning=_reasoning(field) if assistant else None,
         tool_calls=_calls(field) if assistant else (),
         tool_call_id=identifier.text() if identifier else None,
@@ -125,8 +122,8 @@ def _message(field: Field) -> Message:
     )
 
 
-def _content(message: Field) -> str | None:
-    content = message.get("content")
+def content_text(content: Field | None) -> str | None:
+    """The text of a content: one, or parts."""
     if content is None:
         return None
     if isinstance(content.value, str):
@@ -181,13 +178,7 @@ def _arguments(field: Field | None) -> str:
 
 
 def _function(tool: Field) -> Field | None:
-    return tool.need("function") if _is_function(tool) else None
-
-
-def _is_function(tool: Field) -> bool:
-    """Other kinds (web search, namespaces, custom tools) are skipped: clients offer what they have."""
-    kind = tool.get("type")
-    return kind is None or kind.text() == "function"
+    return tool.need("function") if is_function(tool) else None
 
 
 def _response_format(root: Field) -> ResponseFormat:
@@ -203,95 +194,6 @@ def _response_format(root: Field) -> ResponseFormat:
     return ResponseFormat(
         "json_schema", name_of(name, "invalid_value") if name else None, schema_of(described.need("schema"))
     )
-
-
-# Tool choice.
-
-Mode = Literal["auto", "none", "required"]
-
-
-def _tool_choice(root: Field, tools: tuple[Tool, ...]) -> ToolChoice:
-    field = root.get("tool_choice")
-    if field is None:
-        return ToolChoice()
-    if not isinstance(field.value, str | dict):
-        raise field.mistyped("a string or an object")
-    choice = _bare_choice(field) if isinstance(field.value, str) else _narrowed(field)
-    if choice.mode == "required" and not tools:
-        raise field.wrong("asks for a call, but there are no function tools")
-    one_of(field, choice.names or (), tools)
-    return choice
-
-
-def _bare_choice(field: Field) -> ToolChoice:
-    return ToolChoice(cast(Mode, field.word(("auto", "none", "required"))))
-
-
-def _narrowed(field: Field) -> ToolChoice:
-    """``{"type": "function", ...}`` or ``{"type": "allowed_tools", ...}``, nested as chat completions
-    have it or flat as responses do."""
-    if field.need("type").word(("function", "allowed_tools")) == "function":
-        return ToolChoice("required", (_function_name(field),))
-    allowed = field.get("allowed_tools") or field
-    mode = allowed.get("mode")
-    names = tuple(_allowed_names(allowed.need("tools")))
-    if not names:
-        raise allowed.need("tools").wrong("must name at least one function")
-    return ToolChoice(cast(Mode, mode.word(("auto", "required"))) if mode else "auto", names)
-
-
-def _allowed_names(tools: Field) -> Iterator[str]:
-    for each in tools.items(limits.TOOLS_SENT):
-        if _is_function(each):
-            yield _function_name(each)
-
-
-def _function_name(field: Field) -> str:
-    return (field.get("function") or field).need("name").text()
-
-
-# Sampling and lengths.
-
-
-def _sampling(root: Field, vocabulary: int) -> Sampling:
-    default = Sampling()
-    seed = root.get("seed")
-    return Sampling(
-        temperature=number(root, "temperature", default.temperature, limits.TEMPERATURE),
-        top_p=number(root, "top_p", default.top_p, limits.PROBABILITY),
-        top_k=min(limits.TOKENS, max(0, integer(root, "top_k", default.top_k, -1))),
-        min_p=number(root, "min_p", default.min_p, limits.PROBABILITY),
-        frequency_penalty=number(root, "frequency_penalty", default.frequency_penalty, limits.PENALTY),
-        presence_penalty=number(root, "presence_penalty", default.presence_penalty, limits.PENALTY),
-        repeat_penalty=number(root, "repeat_penalty", default.repeat_penalty, limits.REPEAT_PENALTY),
-        seed=seed.integer() % 2**32 if seed else None,
-        logit_bias=_logit_bias(root, vocabulary),
-        top_logprobs=_top_logprobs(root),
-    )
-
-
-def _logit_bias(root: Field, vocabulary: int) -> tuple[tuple[int, float], ...]:
-    field = root.get("logit_bias")
-    if field is None:
-        return ()
-    biases = field.object()
-    if len(biases) > limits.BIASES:
-        raise field.wrong(f"has {len(biases)} entries, at most {limits.BIASES} are allowed")
-    return tuple(_bias(field, key, value, vocabulary) for key, value in biases.items())
-
-
-def _bias(field: Field, key: str, value: Any, vocabulary: int) -> tuple[int, float]:
-    if not _TOKEN_ID.fullmatch(key) or int(key) >= vocabulary:
-        raise field.wrong(f"has the key {quoted(key)}, which is no token id of this model")
-    return int(key), Field(value, f"{field.path}.{key}").number(limits.BIAS)
-
-
-def _top_logprobs(root: Field) -> int | None:
-    wanted = flag(root, "logprobs", False)
-    top = root.get("top_logprobs")
-    if top and not wanted and top.integer(0, limits.TOP_LOGPROBS):
-        raise top.wrong("needs logprobs to be true")
-    return integer(root, "top_logprobs", 0, 0, limits.TOP_LOGPROBS) if wanted else None
 
 
 def _max_tokens(root: Field) -> int | None:

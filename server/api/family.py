@@ -61,18 +61,21 @@ class Encoder(Protocol):
 
     def finish(self, frame: Finished) -> Iterator[Json]: ...
 
+    def failed(self, error: ErrorData) -> Json:
+        """The event of an error."""
+        ...
+
     def whole(self, answer: Answer) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``decode`` a body, make the ``encoder`` of its answer; ``event`` writes an event, ``failure`` is that
-    of an error, ``end`` comes last in every stream."""
+    """``decode`` a body, make the ``encoder`` of its answer; ``event`` writes an event, ``end`` comes last in
+    every stream."""
 
     decode: Callable[[Any, Served, str], Asked]
     encoder: Callable[[Any, ModelFacts], Encoder]
     event: Callable[[Any], bytes]
-    failure: Callable[[ErrorData], Json]
     end: bytes = b""
 
 
@@ -142,7 +145,7 @@ class Answers:
                     for chunk in self._chunks(frame, encoder):
                         yield event(chunk)
             except Exception as error:
-                yield event(self._family.failure(_failure(request, error)))
+                yield event(encoder.failed(_failure(request, error)))
             if self._family.end:
                 yield self._family.end
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from server.api.answer import Answer, Choice
+from server.api.replies import messages_error
+from server.errors import ErrorData
 from server.events import (
     CallArguments,
     CallEnd,
@@ -68,6 +70,9 @@ class MessagesEncoder:
             **extras,
         }
         yield {"type": "message_stop"}
+
+    def failed(self, error: ErrorData) -> Json:
+        return messages_error(error)
 
     def whole(self, answer: Answer) -> Json:
         (choice,) = answer.choices
