@@ -15,7 +15,8 @@ import msgspec
 
 from server import logs
 from server import settings as settings_module
-from server.api.chat_request import Served, decode
+from server.api.chat_request import decode
+from server.api.parts import Served
 from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
 from server.errors import StartupFailed, ToolspanError, quoted

@@ -28,7 +28,7 @@ from server.events import (
     Usage,
     Warning,
 )
-from server.frames import Emitted, Finished
+from server.frames import Accepted, Emitted, Finished
 from server.supervisor import AnswerFrame
 
 texts = st.text(max_size=5)
@@ -83,7 +83,7 @@ def answers(draw: st.DrawFn) -> tuple[int, bool, list[AnswerFrame]]:
 
 def streamed(encoder: ChatEncoder, frames: Iterable[AnswerFrame]) -> list[Any]:
     """What a client reads of a stream."""
-    chunks = list(encoder.start())
+    chunks = list(encoder.start(Accepted(1, 3)))
     for frame in frames:
         if isinstance(frame, Emitted):
             chunks += encoder.chunks(frame)
@@ -106,9 +106,9 @@ def whole(frames: Iterable[AnswerFrame], choices: int) -> Answer:
 @given(answers())
 def test_a_stream_folds_to_the_whole_answer(case: tuple[int, bool, list[AnswerFrame]]) -> None:
     choices, scoring, frames = case
-    encoder = ChatEncoder("m", "b0", choices, include_usage=True)
+    encoder = ChatEncoder("m", "b0", choices, include_usage=True, logprobs=scoring)
     stream = folded(streamed(encoder, frames))
-    answer = json.loads(json.dumps(_decoded(encoder.whole(whole(frames, choices), scoring))))
+    answer = json.loads(json.dumps(_decoded(encoder.whole(whole(frames, choices)))))
     for choice in answer["choices"]:  # a stream shows no empty list of logprobs
         if choice["logprobs"] == {"content": [], "refusal": None}:
             choice["logprobs"] = None
@@ -119,10 +119,10 @@ def test_a_stream_folds_to_the_whole_answer(case: tuple[int, bool, list[AnswerFr
 @given(answers())
 def test_usage_comes_only_if_asked_for(case: tuple[int, bool, list[AnswerFrame]]) -> None:
     choices, _, frames = case
-    plain = streamed(ChatEncoder("m", "b0", choices, include_usage=False), frames)
+    plain = streamed(ChatEncoder("m", "b0", choices, include_usage=False, logprobs=False), frames)
     assert not any("usage" in chunk for chunk in plain[:-1])
     assert all(len(chunk["choices"]) == 1 for chunk in plain[:-1])
-    asked = streamed(ChatEncoder("m", "b0", choices, include_usage=True), frames)
+    asked = streamed(ChatEncoder("m", "b0", choices, include_usage=True, logprobs=False), frames)
     assert [chunk["usage"] is None for chunk in asked[:-1]] == [True] * (len(asked) - 2) + [False]
     assert asked[-2]["choices"] == []
 
@@ -137,8 +137,8 @@ def test_logprobs_have_openais_shape_and_are_finite() -> None:
         Emitted(1, 0, (Text("é", (TokenLogprob("é", "é".encode(), -0.5, top),)), Finish("stop"))),
         Finished(1, Usage(1, 1), Timings()),
     ]
-    encoder = ChatEncoder("m", "b0", 1, include_usage=False)
-    answer = _decoded(encoder.whole(whole(frames, 1), True))
+    encoder = ChatEncoder("m", "b0", 1, include_usage=False, logprobs=True)
+    answer = _decoded(encoder.whole(whole(frames, 1)))
     token = answer["choices"][0]["logprobs"]["content"][0]
     assert token == {
         "token": "é",
@@ -149,6 +149,6 @@ def test_logprobs_have_openais_shape_and_are_finite() -> None:
 
 
 def test_ids_are_random() -> None:
-    made = [ChatEncoder("m", "b0", 1, include_usage=False).silence()["id"] for _ in range(2)]
+    made = [ChatEncoder("m", "b0", 1, include_usage=False, logprobs=False).silence()["id"] for _ in range(2)]
     assert made[0] != made[1]
     assert all(each.startswith("chatcmpl-") for each in made)

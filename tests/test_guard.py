@@ -55,6 +55,9 @@ def every_route() -> list[tuple[str, str]]:
 LOCKED = [(method, path) for method, path in every_route() if path not in OPEN]
 
 
+POSTS = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/tools/check")
+
+
 def test_the_routes_are_these() -> None:
     assert sorted(every_route()) == sorted(
         [
@@ -64,7 +67,13 @@ def test_the_routes_are_these() -> None:
             *(
                 ("POST", prefix + path)
                 for prefix in ("", "/v1")
-                for path in ("/chat/completions", "/tools/check")
+                for path in (
+                    "/chat/completions",
+                    "/responses",
+                    "/messages",
+                    "/messages/count_tokens",
+                    "/tools/check",
+                )
             ),
         ]
     )

@@ -1,7 +1,7 @@
 """The HTTP application: routes to what answers them, inside the middleware every request passes.
 
-A new API family is a module of its own next to ``chat`` (body to ``Turn``, frames to its shapes) and its
-lines in ``routes``.
+A new API family is a module for its bodies (to ``Turn``) and one for its answers (frames to its shapes), as
+``chat_request`` and ``chat_answer`` are, an entry in ``families`` and its lines in ``routes``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from starlette.types import ASGIApp
 
 from server.api.auth import Keys
 from server.api.body import ClientGone
-from server.api.chat import Chat
 from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
+from server.api.families import CHAT, MESSAGES, RESPONSES
+from server.api.family import Answers
 from server.api.guard import OPEN, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
@@ -54,9 +55,14 @@ def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIAp
 def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:
     """What is served with and without ``/v1``."""
     router = APIRouter()
-    chat = Chat(settings, supervisor, metrics)
+    chat, responses, messages = (
+        Answers(each, settings, supervisor, metrics) for each in (CHAT, RESPONSES, MESSAGES)
+    )
     models = Models(settings, supervisor)
-    router.add_api_route("/chat/completions", chat.completions, methods=["POST"])
+    router.add_api_route("/chat/completions", chat.answer, methods=["POST"])
+    router.add_api_route("/responses", responses.answer, methods=["POST"])
+    router.add_api_route("/messages", messages.answer, methods=["POST"])
+    router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])
     checks = ToolsCheck(settings)
     router.add_api_route("/tools/check", checks.report, methods=["POST"])
     router.add_api_route("/models", models.all, methods=["GET"])

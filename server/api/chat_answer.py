@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from server.api.answer import Answer, Call, Choice
+from server.api.replies import error_object
+from server.errors import ErrorData
 from server.events import (
     CallArguments,
     CallStart,
@@ -28,7 +30,7 @@ from server.events import (
     Usage,
     Warning,
 )
-from server.frames import Emitted, Finished
+from server.frames import Accepted, Emitted, Finished
 
 Json = dict[str, Any]
 LEAST_LOGPROB = -9999.0
@@ -37,7 +39,9 @@ LEAST_LOGPROB = -9999.0
 class ChatEncoder:
     """Makes the objects of one answer; all of them share id, time, model and fingerprint."""
 
-    def __init__(self, model: str, fingerprint: str, choices: int, include_usage: bool) -> None:
+    def __init__(
+        self, model: str, fingerprint: str, choices: int, *, include_usage: bool, logprobs: bool
+    ) -> None:
         self._common = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -46,15 +50,15 @@ class ChatEncoder:
         }
         self._choices = choices
         self._include_usage = include_usage
+        self._logprobs = logprobs
         self._finishes: list[Json] = []
 
-    def start(self) -> Iterator[Json]:
+    def start(self, accepted: Accepted) -> Iterator[Json]:
         """The first chunk of each choice."""
         for index in range(self._choices):
             yield self._chunk([_choice(index, {"role": "assistant", "content": None})])
 
     def silence(self) -> Json:
-        """A chunk that says nothing, for clients that give up on streams where nothing moves."""
         return self._chunk([_choice(0, {})])
 
     def chunks(self, frame: Emitted) -> Iterator[Json]:
@@ -75,9 +79,11 @@ class ChatEncoder:
             chunks[-1] |= _extras(frame.timings, frame.warnings)
         yield from chunks
 
-    def whole(self, answer: Answer, logprobs: bool) -> Json:
-        """The answer as one object."""
-        choices = [_whole(index, choice, logprobs) for index, choice in enumerate(answer.choices)]
+    def failed(self, error: ErrorData) -> Json:
+        return error_object(error)
+
+    def whole(self, answer: Answer) -> Json:
+        choices = [_whole(index, choice, self._logprobs) for index, choice in enumerate(answer.choices)]
         completion = {"object": "chat.completion", **self._common, "choices": choices}
         return completion | {"usage": _usage(answer.usage)} | _extras(answer.timings, answer.warnings)
 

@@ -7,17 +7,29 @@ this server would not do are refused: an answer must not look constrained when i
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from server.api import limits
 from server.api.fields import Field
+from server.api.parts import (
+    Served,
+    check_model,
+    check_schemas,
+    flag,
+    integer,
+    json_text,
+    name_of,
+    on_bad_tool,
+    schema_of,
+    stops,
+    tools_of,
+)
+from server.api.sampling import sampling
 from server.api.thinking import reasoning_budget, reasoning_effort, template_variables
-from server.errors import InvalidSchema, NotFound, quoted
-from server.turn import Message, OnBadTool, ResponseFormat, Role, Sampling, Tool, ToolCall, ToolChoice, Turn
+from server.api.tool_choice import is_function, tool_choice
+from server.errors import quoted
+from server.turn import Message, ResponseFormat, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -34,16 +46,6 @@ REFUSED = {
     "guided_grammar": "use response_format",
     "structured_outputs": "use response_format",
 }
-_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.TOOL_NAME}}}")
-_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What requests may name: the models, and the size of the vocabulary."""
-
-    names: tuple[str, ...]
-    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +61,31 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
     """Raises ``InvalidRequest`` or ``NotFound``, naming the field as ``param``."""
     root = Field(body)
     root.object()
-    _check_model(root, served)
+    check_model(root, served)
     _refuse_promises(root)
-    tools = _tools(root)
+    tools = tools_of(root, _function, "parameters")
     response_format = _response_format(root)
-    _check_schemas(tools, response_format)
-    stream = _flag(root, "stream", False)
+    check_schemas(tools, response_format)
+    stream = flag(root, "stream", False)
     options = root.get("stream_options")
     turn = Turn(
         messages=_messages(root),
         tools=tools,
-        tool_choice=_tool_choice(root, tools),
-        parallel_tool_calls=_flag(root, "parallel_tool_calls", True),
+        tool_choice=tool_choice(root.get("tool_choice"), tools),
+        parallel_tool_calls=flag(root, "parallel_tool_calls", True),
         response_format=response_format,
-        sampling=_sampling(root, served.vocabulary),
-        stop=_stop(root),
+        sampling=sampling(root, served.vocabulary),
+        stop=stops(root.get("stop")),
         max_tokens=_max_tokens(root),
-        choices=_integer(root, "n", 1, 1, limits.CHOICES),
+        choices=integer(root, "n", 1, 1, limits.CHOICES),
         partition=partition,
-        reuse_prefix=_flag(root, "reuse_prefix", True),
+        reuse_prefix=flag(root, "reuse_prefix", True),
         reasoning_effort=reasoning_effort(root),
         reasoning_budget=reasoning_budget(root),
         template_variables=tuple(template_variables(root)),
-        on_bad_tool=_on_bad_tool(root),
+        on_bad_tool=on_bad_tool(root),
     )
-    return ChatRequest(turn, stream, options is not None and _flag(options, "include_usage", False))
-
-
-def _check_model(root: Field, served: Served) -> None:
-    model = root.get("model")
-    if model is not None and model.text() not in served.names:
-        known = ", ".join(served.names)
-        raise NotFound(
-            f"the model {quoted(model.text())} does not exist; this server has {known}", param="model"
-        )
+    return ChatRequest(turn, stream, options is not None and flag(options, "include_usage", False))
 
 
 def _refuse_promises(root: Field) -> None:
@@ -121,7 +114,7 @@ def _message(field: Field) -> Message:
     name = field.get("name")
     return Message(
         role=role,
-        content=_content(field),
+        content=content_text(field.get("content")),
         reasoning=_reasoning(field) if assistant else None,
         tool_calls=_calls(field) if assistant else (),
         tool_call_id=identifier.text() if identifier else None,
@@ -129,8 +122,8 @@ def _message(field: Field) -> Message:
     )
 
 
-def _content(message: Field) -> str | None:
-    content = message.get("content")
+def content_text(content: Field | None) -> str | None:
+    """The text of a content: one, or parts."""
     if content is None:
         return None
     if isinstance(content.value, str):
@@ -178,62 +171,14 @@ def _call(call: Field) -> ToolCall:
 def _arguments(field: Field | None) -> str:
     if field is None:
         return "{}"
-    return _json(field.value) if isinstance(field.value, dict) else field.text()
+    return json_text(field.value) if isinstance(field.value, dict) else field.text()
 
 
 # Tools and schemas.
 
 
-def _tools(root: Field) -> tuple[Tool, ...]:
-    sent = root.get("tools")
-    functions = [each for each in sent.items(limits.TOOLS_SENT) if _is_function(each)] if sent else []
-    if sent and len(functions) > limits.TOOLS:
-        raise sent.wrong(f"has {len(functions)} functions, at most {limits.TOOLS} are allowed")
-    tools: dict[str, Tool] = {}
-    for each in functions:
-        tool = _tool(each.need("function"))
-        if tool.name in tools:
-            raise each.need("function").need("name").wrong(f"repeats {quoted(tool.name)}", "duplicate_tool")
-        tools[tool.name] = tool
-    return tuple(tools.values())
-
-
-def _on_bad_tool(root: Field) -> OnBadTool:
-    field = root.get("on_bad_tool")
-    return cast(OnBadTool, field.word(("error", "drop", "relax"))) if field else "error"
-
-
-def _is_function(tool: Field) -> bool:
-    """Other kinds (web search, namespaces, custom tools) are skipped: clients offer what they have."""
-    kind = tool.get("type")
-    return kind is None or kind.text() == "function"
-
-
-def _tool(function: Field) -> Tool:
-    description = function.get("description")
-    parameters = function.get("parameters")
-    described = parameters is not None and parameters.value != {}
-    return Tool(
-        name=_name(function.need("name")),
-        description=description.text() if description else None,
-        parameters=_schema(parameters) if described else None,
-        strict=_flag(function, "strict", False),
-    )
-
-
-def _name(field: Field, code: str = "invalid_tool_name") -> str:
-    if not _NAME.fullmatch(field.text()):
-        most = limits.TOOL_NAME
-        raise field.wrong(f"must be 1 to {most} letters, digits, '_', '-' or '.'", code)
-    return field.text()
-
-
-def _schema(field: Field | None) -> str | None:
-    if field is None:
-        return None
-    if not isinstance(field.value, dict):
-        raise InvalidSchema(f"{field.path} must be a JSON Schema object", param=field.path)
-    return _json(field.value)
+def _function(tool: Field) -> Field | None:
+    return tool.need("function") if is_function(tool) else None
 
 
 def _response_format(root: Field) -> ResponseFormat:
@@ -244,122 +189,11 @@ def _response_format(root: Field) -> ResponseFormat:
     if kind != "json_schema":
         return ResponseFormat("json_object" if kind == "json_object" else "text")
     described = field.need("json_schema")
-    _flag(described, "strict", False)  # held to the schema either way
+    flag(described, "strict", False)  # held to the schema either way
     name = described.get("name")
     return ResponseFormat(
-        "json_schema", _name(name, "invalid_value") if name else None, _schema(described.need("schema"))
+        "json_schema", name_of(name, "invalid_value") if name else None, schema_of(described.need("schema"))
     )
-
-
-def _check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> None:
-    texts = [each.parameters for each in tools] + [response_format.schema]
-    if sum(len(each.encode()) for each in texts if each) > limits.SCHEMA_BYTES:
-        message = f"the schemas of this request have more than {limits.SCHEMA_BYTES} bytes together"
-        raise InvalidSchema(message, code="schema_too_large", param="tools" if tools else "response_format")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-# Tool choice.
-
-Mode = Literal["auto", "none", "required"]
-
-
-def _tool_choice(root: Field, tools: tuple[Tool, ...]) -> ToolChoice:
-    field = root.get("tool_choice")
-    if field is None:
-        return ToolChoice()
-    if not isinstance(field.value, str | dict):
-        raise field.mistyped("a string or an object")
-    choice = _bare_choice(field) if isinstance(field.value, str) else _narrowed(field)
-    if choice.mode == "required" and not tools:
-        raise field.wrong("asks for a call, but there are no function tools")
-    known = {each.name for each in tools}
-    for name in choice.names or ():
-        if name not in known:
-            raise field.wrong(f"names {quoted(name)}, which is not among the tools")
-    return choice
-
-
-def _bare_choice(field: Field) -> ToolChoice:
-    return ToolChoice(cast(Mode, field.word(("auto", "none", "required"))))
-
-
-def _narrowed(field: Field) -> ToolChoice:
-    """``{"type": "function", ...}`` or ``{"type": "allowed_tools", ...}``, nested as chat completions
-    have it or flat as responses do."""
-    if field.need("type").word(("function", "allowed_tools")) == "function":
-        return ToolChoice("required", (_function_name(field),))
-    allowed = field.get("allowed_tools") or field
-    mode = allowed.get("mode")
-    names = tuple(_allowed_names(allowed.need("tools")))
-    if not names:
-        raise allowed.need("tools").wrong("must name at least one function")
-    return ToolChoice(cast(Mode, mode.word(("auto", "required"))) if mode else "auto", names)
-
-
-def _allowed_names(tools: Field) -> Iterator[str]:
-    for each in tools.items(limits.TOOLS_SENT):
-        if _is_function(each):
-            yield _function_name(each)
-
-
-def _function_name(field: Field) -> str:
-    return (field.get("function") or field).need("name").text()
-
-
-# Sampling and lengths.
-
-
-def _sampling(root: Field, vocabulary: int) -> Sampling:
-    default = Sampling()
-    seed = root.get("seed")
-    return Sampling(
-        temperature=_number(root, "temperature", default.temperature, limits.TEMPERATURE),
-        top_p=_number(root, "top_p", default.top_p, limits.PROBABILITY),
-        top_k=min(limits.TOKENS, max(0, _integer(root, "top_k", default.top_k, -1))),
-        min_p=_number(root, "min_p", default.min_p, limits.PROBABILITY),
-        frequency_penalty=_number(root, "frequency_penalty", default.frequency_penalty, limits.PENALTY),
-        presence_penalty=_number(root, "presence_penalty", default.presence_penalty, limits.PENALTY),
-        repeat_penalty=_number(root, "repeat_penalty", default.repeat_penalty, limits.REPEAT_PENALTY),
-        seed=seed.integer() % 2**32 if seed else None,
-        logit_bias=_logit_bias(root, vocabulary),
-        top_logprobs=_top_logprobs(root),
-    )
-
-
-def _logit_bias(root: Field, vocabulary: int) -> tuple[tuple[int, float], ...]:
-    field = root.get("logit_bias")
-    if field is None:
-        return ()
-    biases = field.object()
-    if len(biases) > limits.BIASES:
-        raise field.wrong(f"has {len(biases)} entries, at most {limits.BIASES} are allowed")
-    return tuple(_bias(field, key, value, vocabulary) for key, value in biases.items())
-
-
-def _bias(field: Field, key: str, value: Any, vocabulary: int) -> tuple[int, float]:
-    if not _TOKEN_ID.fullmatch(key) or int(key) >= vocabulary:
-        raise field.wrong(f"has the key {quoted(key)}, which is no token id of this model")
-    return int(key), Field(value, f"{field.path}.{key}").number(limits.BIAS)
-
-
-def _top_logprobs(root: Field) -> int | None:
-    wanted = _flag(root, "logprobs", False)
-    top = root.get("top_logprobs")
-    if top and not wanted and top.integer(0, limits.TOP_LOGPROBS):
-        raise top.wrong("needs logprobs to be true")
-    return _integer(root, "top_logprobs", 0, 0, limits.TOP_LOGPROBS) if wanted else None
-
-
-def _stop(root: Field) -> tuple[str, ...]:
-    field = root.get("stop")
-    if field is None:
-        return ()
-    strings = [field] if isinstance(field.value, str) else field.items(limits.STOPS)
-    return tuple(each.short_text(limits.STOP_LENGTH) for each in strings)
 
 
 def _max_tokens(root: Field) -> int | None:
@@ -367,18 +201,3 @@ def _max_tokens(root: Field) -> int | None:
     fields = [root.get(name) for name in ("max_completion_tokens", "max_tokens")]
     values = [min(limits.TOKENS, each.integer(1)) for each in fields if each]
     return values[0] if values else None
-
-
-def _flag(field: Field, name: str, default: bool) -> bool:
-    found = field.get(name)
-    return found.flag() if found else default
-
-
-def _integer(field: Field, name: str, default: int, low: int, high: int | None = None) -> int:
-    found = field.get(name)
-    return found.integer(low, high) if found else default
-
-
-def _number(field: Field, name: str, default: float, bounds: tuple[float, float]) -> float:
-    found = field.get(name)
-    return found.number(bounds) if found else default

@@ -27,6 +27,15 @@ def error_object(error: ErrorData) -> dict[str, Any]:
     return {"error": shown}
 
 
+def messages_error(error: ErrorData) -> dict[str, Any]:
+    """The same in Anthropic's shape."""
+    kind = _MESSAGES_TYPES.get(error.type, error.type)
+    return {"type": "error", "error": {"type": kind, "message": error.message, "code": error.code}}
+
+
+_MESSAGES_TYPES = {"server_error": "api_error", "service_unavailable": "overloaded_error"}
+
+
 def error_reply(error: ErrorData, headers: dict[str, str] | None = None) -> Response:
     extra = dict(headers or {})
     if error.retry_after is not None:
@@ -39,12 +48,17 @@ def error_reply(error: ErrorData, headers: dict[str, str] | None = None) -> Resp
 
 
 class _ErrorReply(Response):
+    """An error in the shape of the family whose route was asked for."""
+
     media_type = "application/json"
 
     def __init__(self, error: ErrorData, headers: dict[str, str]) -> None:
         super().__init__(msgspec.json.encode(error_object(error)), error.status, headers)
-        self._code = error.code
+        self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["error_code"] = self._code
+        scope["state"]["error_code"] = self._error.code
+        if scope["path"].startswith(("/v1/messages", "/messages")):
+            self.body = msgspec.json.encode(messages_error(self._error))
+            self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)

@@ -18,6 +18,11 @@ def event(content: Any) -> bytes:
     return b"data: " + msgspec.json.encode(content) + b"\n\n"
 
 
+def typed_event(content: Any) -> bytes:
+    """An event that is named after its ``type``."""
+    return f"event: {content['type']}\n".encode() + event(content)
+
+
 class EventStream(Response):
     """Sends what ``source`` yields and closes it, whatever happens.
 

@@ -149,7 +149,8 @@ class Preparer:
         if used >= context:
             raise ContextOverflow(
                 f"This model's maximum context length is {context} tokens. However, your messages and tools "
-                f"resulted in {used} tokens. Please reduce the length of the messages or tools.",
+                f"resulted in {used} tokens (prompt is too long: {used} tokens > {context} maximum). "
+                "Please reduce the length of the messages or tools.",
                 param="messages",
             )
         wanted = self._default_room(used) if turn.max_tokens is None else turn.max_tokens

@@ -1,0 +1,36 @@
+"""The API families that are served."""
+
+from __future__ import annotations
+
+from server.api import chat_request, messages_request, responses_request, sse
+from server.api.chat_answer import ChatEncoder
+from server.api.chat_request import ChatRequest
+from server.api.family import Encoder, Family, fingerprint
+from server.api.messages_answer import MessagesEncoder
+from server.api.messages_request import MessagesRequest
+from server.api.responses_answer import ResponsesEncoder
+from server.api.responses_request import ResponsesRequest
+from server.frames import ModelFacts
+
+
+def _chat_encoder(asked: ChatRequest, facts: ModelFacts) -> Encoder:
+    return ChatEncoder(
+        facts.name,
+        fingerprint(facts),
+        asked.turn.choices,
+        include_usage=asked.include_usage,
+        logprobs=asked.turn.sampling.top_logprobs is not None,
+    )
+
+
+def _messages_encoder(asked: MessagesRequest, facts: ModelFacts) -> Encoder:
+    return MessagesEncoder(facts.name)
+
+
+def _responses_encoder(asked: ResponsesRequest, facts: ModelFacts) -> Encoder:
+    return ResponsesEncoder(facts.name, asked.echo)
+
+
+CHAT = Family(chat_request.decode, _chat_encoder, sse.event, sse.DONE)
+RESPONSES = Family(responses_request.decode, _responses_encoder, sse.typed_event)
+MESSAGES = Family(messages_request.decode, _messages_encoder, sse.typed_event)

@@ -1,0 +1,124 @@
+"""What requests of all API families have alike: names, schemas, and values with a default."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from server.api import limits
+from server.api.fields import Field
+from server.errors import InvalidSchema, NotFound, quoted
+from server.turn import OnBadTool, ResponseFormat, Tool
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.TOOL_NAME}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What requests may name: the models, and the size of the vocabulary."""
+
+    names: tuple[str, ...]
+    vocabulary: int
+
+
+def check_model(root: Field, served: Served) -> None:
+    model = root.get("model")
+    if model is not None and model.text() not in served.names:
+        known = ", ".join(served.names)
+        raise NotFound(
+            f"the model {quoted(model.text())} does not exist; this server has {known}", param="model"
+        )
+
+
+def name_of(field: Field, code: str = "invalid_tool_name") -> str:
+    if not _NAME.fullmatch(field.text()):
+        most = limits.TOOL_NAME
+        raise field.wrong(f"must be 1 to {most} letters, digits, '_', '-' or '.'", code)
+    return field.text()
+
+
+def schema_of(field: Field | None) -> str | None:
+    if field is None:
+        return None
+    if not isinstance(field.value, dict):
+        raise InvalidSchema(f"{field.path} must be a JSON Schema object", param=field.path)
+    return json_text(field.value)
+
+
+def check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> None:
+    texts = [each.parameters for each in tools] + [response_format.schema]
+    if sum(len(each.encode()) for each in texts if each) > limits.SCHEMA_BYTES:
+        message = f"the schemas of this request have more than {limits.SCHEMA_BYTES} bytes together"
+        raise InvalidSchema(message, code="schema_too_large", param="tools" if tools else "response_format")
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def stops(field: Field | None) -> tuple[str, ...]:
+    """Texts that end an answer: one, or a list."""
+    if field is None:
+        return ()
+    strings = [field] if isinstance(field.value, str) else field.items(limits.STOPS)
+    return tuple(each.short_text(limits.STOP_LENGTH) for each in strings)
+
+
+def tools_of(root: Field, function: Callable[[Field], Field | None], schema: str) -> tuple[Tool, ...]:
+    """The function tools of a request: ``function`` is what describes one, None for a tool of another kind
+    (clients offer what they have), ``schema`` the name of its parameters."""
+    sent = root.get("tools")
+    listed = [function(each) for each in sent.items(limits.TOOLS_SENT)] if sent else []
+    functions = [each for each in listed if each is not None]
+    if sent and len(functions) > limits.TOOLS:
+        raise sent.wrong(f"has {len(functions)} functions, at most {limits.TOOLS} are allowed")
+    tools: dict[str, Tool] = {}
+    for each in functions:
+        tool = _tool(each, schema)
+        if tool.name in tools:
+            raise each.need("name").wrong(f"repeats {quoted(tool.name)}", "duplicate_tool")
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def _tool(function: Field, schema: str) -> Tool:
+    description = function.get("description")
+    parameters = function.get(schema)
+    described = parameters is not None and parameters.value != {}
+    return Tool(
+        name=name_of(function.need("name")),
+        description=description.text() if description else None,
+        parameters=schema_of(parameters) if described else None,
+        strict=flag(function, "strict", False),
+    )
+
+
+def on_bad_tool(root: Field) -> OnBadTool:
+    field = root.get("on_bad_tool")
+    return cast(OnBadTool, field.word(("error", "drop", "relax"))) if field else "error"
+
+
+def one_of(field: Field, names: Iterable[str], tools: tuple[Tool, ...]) -> None:
+    """Refuses names that no tool has."""
+    known = {each.name for each in tools}
+    for name in names:
+        if name not in known:
+            raise field.wrong(f"names {quoted(name)}, which is not among the tools")
+
+
+def flag(field: Field, name: str, default: bool) -> bool:
+    found = field.get(name)
+    return found.flag() if found else default
+
+
+def integer(field: Field, name: str, default: int, low: int, high: int | None = None) -> int:
+    found = field.get(name)
+    return found.integer(low, high) if found else default
+
+
+def number(field: Field, name: str, default: float, bounds: tuple[float, float]) -> float:
+    found = field.get(name)
+    return found.number(bounds) if found else default

@@ -1,0 +1,210 @@
+"""The body of a Responses request to a ``Turn``. Form only, as in ``chat_request``.
+
+Nothing is stored: every request has its whole history. Items of kinds that say nothing to a model here (web
+searches, references) are left out, as are fields and tools that are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from server.api import limits
+from server.api.chat_request import content_text
+from server.api.fields import Field
+from server.api.parts import (
+    Served,
+    check_model,
+    check_schemas,
+    flag,
+    json_text,
+    name_of,
+    on_bad_tool,
+    schema_of,
+    tools_of,
+)
+from server.api.sampling import sampling
+from server.api.thinking import reasoning_budget
+from server.api.tool_choice import is_function, tool_choice
+from server.turn import REASONING_EFFORTS, Message, ResponseFormat, Role, ToolCall, Turn
+
+ROLES = ("system", "developer", "user", "assistant")
+REFUSED = {
+    "previous_response_id": "send the whole conversation as input",
+    "conversation": "send the whole conversation as input",
+    "prompt": "send instructions and input",
+    "background": "wait for the answer, or stream it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """``echo`` are the fields that the answer repeats."""
+
+    turn: Turn
+    stream: bool
+    echo: dict[str, Any]
+
+
+def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
+    """Raises ``InvalidRequest`` or ``NotFound``, naming the field as ``param``."""
+    root = Field(body)
+    root.object()
+    check_model(root, served)
+    for name, instead in REFUSED.items():
+        if (refused := root.get(name)) is not None and refused.value is not False:
+            raise refused.wrong(f"is not supported: {instead}", "unsupported_parameter")
+    tools = tools_of(root, lambda tool: tool if is_function(tool) else None, "parameters")
+    text = root.get("text")
+    response_format = _response_format(text.get("format") if text else None)
+    check_schemas(tools, response_format)
+    limit, thinking, instructions = (
+        root.get(name) for name in ("max_output_tokens", "reasoning", "instructions")
+    )
+    effort = thinking.get("effort") if thinking else None
+    system = [Message("system", instructions.text())] if instructions else []
+    turn = Turn(
+        messages=(*system, *_messages(root.need("input"))),
+        tools=tools,
+        tool_choice=tool_choice(root.get("tool_choice"), tools),
+        parallel_tool_calls=flag(root, "parallel_tool_calls", True),
+        response_format=response_format,
+        sampling=sampling(root, served.vocabulary),
+        max_tokens=min(limits.TOKENS, limit.integer(1)) if limit else None,
+        partition=partition,
+        reasoning_effort=effort.word(REASONING_EFFORTS) if effort else None,
+        reasoning_budget=reasoning_budget(root),
+        on_bad_tool=on_bad_tool(root),
+    )
+    return ResponsesRequest(turn, flag(root, "stream", False), _echo(root))
+
+
+def _echo(root: Field) -> dict[str, Any]:
+    """What an answer says of its request, in the form in which clients expect it."""
+    given = root.object()
+    tools = root.get("tools")
+    functions = [each.value for each in tools.items(limits.TOOLS_SENT) if is_function(each)] if tools else []
+    return {
+        "instructions": given.get("instructions"),
+        "max_output_tokens": given.get("max_output_tokens"),
+        "metadata": given.get("metadata") or {},
+        "parallel_tool_calls": flag(root, "parallel_tool_calls", True),
+        "temperature": given.get("temperature"),
+        "text": given.get("text") or {"format": {"type": "text"}},
+        "tool_choice": given.get("tool_choice") or "auto",
+        "tools": [{"parameters": None, "strict": False, **each} for each in functions],
+        "top_p": given.get("top_p"),
+    }
+
+
+def _response_format(field: Field | None) -> ResponseFormat:
+    if field is None:
+        return ResponseFormat()
+    kind = field.need("type").word(("text", "json_object", "json_schema"))
+    if kind != "json_schema":
+        return ResponseFormat("json_object" if kind == "json_object" else "text")
+    name = field.get("name")
+    shown = name_of(name, "invalid_value") if name else None
+    return ResponseFormat("json_schema", shown, schema_of(field.need("schema")))
+
+
+# The conversation.
+
+
+def _messages(given: Field) -> list[Message]:
+    if isinstance(given.value, str):
+        return [Message("user", given.value)]
+    items = given.items(limits.MESSAGES)
+    if not items:
+        raise given.wrong("must have at least one item")
+    history = _History()
+    for each in items:
+        _ITEMS.get(_kind(each), _leave_out)(history, each)
+    return history.finished()
+
+
+@dataclass(slots=True)
+class _History:
+    """Items on their way to messages: an assistant's thoughts, text and calls are one."""
+
+    messages: list[Message] = field(default_factory=list)
+    thoughts: str = ""
+    text: str | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def flush(self) -> None:
+        """Ends the assistant's message, if one has begun."""
+        if self.text is not None or self.calls:
+            reasoning, calls = self.thoughts or None, tuple(self.calls)
+            self.messages.append(Message("assistant", self.text, reasoning, calls))
+        self.thoughts, self.text, self.calls = "", None, []
+
+    def add(self, message: Message) -> None:
+        self.flush()
+        self.messages.append(message)
+
+    def finished(self) -> list[Message]:
+        self.flush()
+        return self.messages
+
+
+def _kind(item: Field) -> str:
+    kind = item.get("type")
+    return kind.text() if kind else "message"
+
+
+def _message(history: _History, item: Field) -> None:
+    role = item.need("role").word(ROLES)
+    text = content_text(item.get("content"))
+    if role != "assistant":
+        history.add(Message(cast(Role, role), text))
+        return
+    if history.text is not None or history.calls:
+        history.flush()
+    history.text = text or ""
+
+
+def _call(history: _History, item: Field) -> None:
+    if len(history.calls) >= limits.CALLS_PER_MESSAGE:
+        raise item.wrong(f"is one of more than {limits.CALLS_PER_MESSAGE} calls in a row")
+    arguments = item.get("arguments")
+    given = arguments.value if arguments else "{}"
+    history.calls.append(
+        ToolCall(
+            id=item.need("call_id").text(),
+            name=item.need("name").short_text(limits.HISTORY_NAME),
+            arguments=json_text(given) if isinstance(given, dict) else item.need("arguments").text(),
+        )
+    )
+
+
+def _result(history: _History, item: Field) -> None:
+    text = content_text(item.get("output"))
+    history.add(Message("tool", text or "", tool_call_id=item.need("call_id").text()))
+
+
+def _thought(history: _History, item: Field) -> None:
+    """The thought itself where it is given, else its summary."""
+    if history.text is not None or history.calls:
+        history.flush()
+    parts = item.get("content") or item.get("summary")
+    listed = parts.items(limits.PARTS_PER_MESSAGE) if parts else []
+    history.thoughts += "".join(_texts(listed))
+
+
+def _texts(parts: list[Field]) -> Iterator[str]:
+    for each in parts:
+        yield each.need("text").text()
+
+
+def _leave_out(history: _History, item: Field) -> None:
+    """An item that is not shown to the model."""
+
+
+_ITEMS = {
+    "message": _message,
+    "function_call": _call,
+    "function_call_output": _result,
+    "reasoning": _thought,
+}
