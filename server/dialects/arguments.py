@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
 from typing import Protocol
 
 from server.dialects.form import Notation
@@ -26,18 +25,19 @@ _JSON = {
     "WS": "",
 }
 """Terminals that JSON writes otherwise."""
+_DEEPER = {"LBRACE": 1, "LSQB": 1, "RBRACE": -1, "RSQB": -1}
 
 
 class ArgumentsReader(Protocol):
-    """``feed`` the terminals after a call's name; ``close`` at its end, ``cut`` where the turn ends
-    before. ``quoted``: what comes next in a raw value is within the quotes of its JSON."""
+    """``feed`` the terminals after a call's name and get JSON text; ``close`` at its end, ``cut`` where the
+    turn ends before. ``quoted``: what comes next in a raw value is within the quotes of its JSON."""
 
     complete: bool
 
     @property
     def quoted(self) -> bool: ...
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]: ...
+    def feed(self, lexeme: Lexeme) -> str: ...
 
     def close(self) -> str: ...
 
@@ -63,14 +63,13 @@ class JsonArguments:
         self.complete = False
         self._depth = 0
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         if self.complete or not (self._depth or terminal == "LBRACE"):
-            return
-        self._depth += terminal in ("LBRACE", "LSQB")
-        self._depth -= terminal in ("RBRACE", "RSQB")
+            return ""
+        self._depth += _DEEPER.get(terminal, 0)
         self.complete = self._depth == 0
-        yield text
+        return text
 
     def close(self) -> str:
         return ""
@@ -94,15 +93,15 @@ class LiteralArguments:
         self._in_text = False
         self._escaped = False
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         if self.complete or not (self._begun or terminal == ("KEY" if self._keywords else "LBRACE")):
-            return
-        yield self._piece(terminal, text)
+            return ""
+        piece = self._piece(terminal, text)
         self._begun = True
-        self._depth += terminal in ("LBRACE", "LSQB")
-        self._depth -= terminal in ("RBRACE", "RSQB")
+        self._depth += _DEEPER.get(terminal, 0)
         self.complete = not self._keywords and self._depth == 0
+        return piece
 
     def _piece(self, terminal: str, text: str) -> str:
         if self._escaped:
@@ -152,20 +151,21 @@ class ElementArguments:
     def quoted(self) -> bool:
         return self._value is not None and self._value.quoted
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         match terminal:
             case "KEY":
-                yield from self._begun(text)
+                return self._begun(text)
             case "TEXT_KIND" | "JSON_KIND" if self._value is not None:
                 self._value.told(text=terminal == "TEXT_KIND")
             case "VALUE_END" | "CDATA_END" if self._value is not None:
-                yield self._value.end()
-                self._value = None
+                last, self._value = self._value.end(), None
+                return last
             case "CDATA_OPEN" if self._value is not None:
                 self._value.told(text=True)
             case _ if terminal == RAW and self._value is not None:
-                yield self._value.feed(text)
+                return self._value.feed(text)
+        return ""
 
     def close(self) -> str:
         self.complete = True
@@ -174,12 +174,13 @@ class ElementArguments:
     def cut(self, text: str) -> str:
         return ""  # the beginning of a closing marker, at most
 
-    def _begun(self, key: str) -> Iterator[str]:
+    def _begun(self, key: str) -> str:
         if key in self._keys:
-            return
-        yield f"{', ' if self._keys else '{'}{json.dumps(key, ensure_ascii=False)}: "
+            return ""
+        before = ", " if self._keys else "{"
         self._keys.add(key)
         self._value = _ValueReader(self._parameters.value(key), trusted=self._trusted)
+        return f"{before}{json.dumps(key, ensure_ascii=False)}: "
 
 
 class _ValueReader:

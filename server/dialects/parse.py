@@ -23,10 +23,12 @@ from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
-from server.events import CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob, joined
+from server.events import CallStart, Event, Reasoning, Text, TokenLogprob, joined
 from server.schema.parameters import UNKNOWN, Parameters
 
 _LONGEST_START = 4096
+_AT_ONCE = 1024
+"""How much of a text is read in one go, so that what is read again after a call that is none stays short."""
 FENCE = "```"
 
 
@@ -93,7 +95,6 @@ class TurnParser:
         self._reader = CallReader(
             self._names, new_id, self._new_arguments, ends_with_arguments=self._form.ends_with_arguments
         )
-        self._unannounced: list[Event] = []
 
     @property
     def stopped(self) -> bool:
@@ -159,18 +160,24 @@ class TurnParser:
     # Text. Each reader takes what it can and returns what the next state has to read.
 
     def _read(self, text: str, events: list[Event]) -> None:
-        while text:
-            match self._state:
-                case _State.START:
-                    text = self._read_start(text)
-                case _State.REASONING:
-                    text = self._read_reasoning(text, events)
-                case _State.TEXT:
-                    text = self._read_text(text, events)
-                case _State.SPAN | _State.BARE:
-                    text = self._read_span(text, events)
-                case _State.STOPPED:
-                    return
+        waiting = [text] if text else []
+        while waiting and self._state is not _State.STOPPED:
+            text = waiting.pop()
+            if len(text) > _AT_ONCE:
+                waiting += reversed([text[at : at + _AT_ONCE] for at in range(0, len(text), _AT_ONCE)])
+            elif rest := self._read_some(text, events):
+                waiting.append(rest)
+
+    def _read_some(self, text: str, events: list[Event]) -> str:
+        match self._state:
+            case _State.START:
+                return self._read_start(text)
+            case _State.REASONING:
+                return self._read_reasoning(text, events)
+            case _State.TEXT:
+                return self._read_text(text, events)
+            case _:
+                return self._read_span(text, events)
 
     def _read_start(self, text: str) -> str:
         text = self._buffer + text
@@ -298,21 +305,25 @@ class TurnParser:
         return arguments_reader(self._form.notation, known, trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
-        for lexeme in lexemes:
-            for event in self._reader.feed(lexeme):
-                self._unannounced.append(event)
-                if self._trusted or isinstance(event, CallEnd):
+        try:
+            for lexeme in lexemes:
+                if self._reader.feed(lexeme):
                     self._announce(events)
+        finally:
+            if self._trusted:
+                self._announce(events)
 
     def _announce(self, events: list[Event]) -> None:
         """Lets the events of a call out, and the text before it."""
         assert self._span is not None
+        announced = self._reader.take()
+        if not announced:
+            return
         self._opened_with = ""
-        if isinstance(self._unannounced[0], CallStart):
+        if isinstance(announced[0], CallStart):
             self._emit_text(self._text.end_before_markup(), events)
             self._logprobs.clear()
-        events += self._unannounced
-        self._unannounced.clear()
+        events += announced
         self._raw = [self._span.pending]
 
     def _leave_complete_span(self) -> str:
@@ -335,7 +346,6 @@ class TurnParser:
     def _left_span(self) -> str:
         """Leaves a span that is none. Returns all of it that no call has taken."""
         self._reader.forget()
-        self._unannounced.clear()
         self._span = None
         return self._enter(_State.TEXT, "".join(self._raw))
 
