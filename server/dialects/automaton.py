@@ -7,10 +7,12 @@ is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lark import Lark
+
+_BENEATH = 4
 
 State = int
 
@@ -28,10 +30,12 @@ Action = State | Reduce
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The actions of each state by symbol, and the state in which each start symbol begins."""
+    """The actions of each state by symbol, and the state in which each start symbol begins. ``reduced`` is
+    what automata have found out for the next one: what becomes of the last states before a terminal."""
 
     actions: Mapping[State, Mapping[str, Action]]
     starts: Mapping[str, State]
+    reduced: dict[tuple[str, tuple[State, ...]], list[State]] = field(default_factory=dict)
 
 
 def table_of(lark: Lark, starts: Sequence[str]) -> Table:
@@ -53,10 +57,10 @@ def _action(target: Any) -> Action:
 class Automaton:
     """What has been read so far, as a stack of states."""
 
-    __slots__ = ("_actions", "_stack")
+    __slots__ = ("_stack", "_table")
 
     def __init__(self, table: Table, start: str) -> None:
-        self._actions = table.actions
+        self._table = table
         self._stack = [table.starts[start]]
 
     @property
@@ -66,24 +70,34 @@ class Automaton:
     @property
     def symbols(self) -> Mapping[str, Action]:
         """What may come next; terminals, and ``$END``, are among them."""
-        return self._actions[self._stack[-1]]
+        return self._table.actions[self._stack[-1]]
 
     def shift(self, terminal: str) -> bool:
         """Goes on by a terminal. False if it can't come here."""
-        actions, stack = self._actions, self._stack
-        while True:
+        stack, actions = self._stack, self._table.actions
+        action = actions[stack[-1]].get(terminal)
+        while isinstance(action, Reduce):
+            depth = action.size + _BENEATH
+            last = terminal, tuple(stack[-depth:])
+            stack[-depth:] = self._table.reduced.get(last) or self._reduced(*last)
             action = actions[stack[-1]].get(terminal)
-            if not isinstance(action, Reduce):
-                break
-            size, rule = action
-            if size:
-                del stack[-size:]
-            stack.append(actions[stack[-1]][rule])  # type: ignore[arg-type]
-        if action is not None:
-            stack.append(action)
-        return action is not None
+        if action is None:
+            return False
+        stack.append(action)
+        return True
+
+    def _reduced(self, terminal: str, last: tuple[State, ...]) -> list[State]:
+        """What becomes of the last states before a terminal, as far as they tell."""
+        actions, stack = self._table.actions, list(last)
+        while isinstance(action := actions[stack[-1]].get(terminal), Reduce) and action.size < len(stack):
+            del stack[len(stack) - action.size :]
+            after = actions[stack[-1]][action.rule]
+            assert isinstance(after, State)
+            stack.append(after)
+        self._table.reduced[terminal, last] = stack
+        return stack
 
     def copy(self) -> Automaton:
         copied = object.__new__(Automaton)
-        copied._actions, copied._stack = self._actions, self._stack[:]
+        copied._table, copied._stack = self._table, self._stack[:]
         return copied

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from server.dialects.automaton import Automaton
+from server.dialects.automaton import Automaton, State
 from server.dialects.grammar import Grammar, Terminal
 from server.dialects.held import overlap
 
@@ -30,12 +30,13 @@ Lexeme = tuple[str, str]
 
 
 class _Acceptable(NamedTuple):
-    """The terminals that may come in one state of the automaton, the literals also by their first characters;
-    ``raw``: raw text is one of them."""
+    """The terminals that may come in one state of the automaton, the literals also by their first characters.
+    Of ``pieces``, more may come of the same run. ``raw``: raw text is one of them."""
 
-    literals: tuple[Terminal, ...]
-    beginning: Mapping[str, tuple[Terminal, ...]]
+    literals: tuple[Lexeme, ...]
+    beginning: Mapping[str, tuple[Lexeme, ...]]
     classes: tuple[Terminal, ...]
+    pieces: frozenset[str]
     raw: bool
     only_end: bool
 
@@ -63,7 +64,7 @@ class SpanParser:
         self._tokens = tokens
         self._quoted = quoted
         self._automaton = Automaton(grammar.table, start)
-        self._known: dict[int, _Acceptable] = grammar.acceptable.setdefault(tokens, {})
+        self._known: dict[State, _Acceptable] = grammar.acceptable.setdefault(tokens, {})
         self._text = ""
         self._at = 0
         self._run: _OpenRun | None = None
@@ -72,7 +73,7 @@ class SpanParser:
     @property
     def complete(self) -> bool:
         """Whether nothing more can belong to the span."""
-        return self._acceptable().only_end
+        return (self._known.get(self._automaton.state) or self._acceptable()).only_end
 
     @property
     def may_end(self) -> bool:
@@ -93,7 +94,8 @@ class SpanParser:
     def feed_marker(self, terminal: str, text: str) -> Iterator[Lexeme]:
         """A marker that came as one token."""
         yield from self._taken(final=True)
-        yield self._shifted(terminal, text)
+        self._shift(terminal)
+        yield terminal, text
 
     def flush(self) -> Iterator[Lexeme]:
         """The lexemes of text that was waited for, now that no more comes."""
@@ -101,15 +103,19 @@ class SpanParser:
 
     def _taken(self, *, final: bool) -> Iterator[Lexeme]:
         while self._at < len(self._text):
-            acceptable = self._acceptable()
+            acceptable = self._known.get(self._automaton.state) or self._acceptable()
             if acceptable.only_end:
                 return
             lexeme = self._next(acceptable)
             if lexeme is None:
                 break
+            if lexeme[0] != self._last or lexeme[0] not in acceptable.pieces:
+                self._shift(lexeme[0])
             yield lexeme
         if final and self._run is not None:
-            yield self._end_run(self._run)
+            lexeme = self._end_run(self._run)
+            self._shift(lexeme[0])
+            yield lexeme
         if final and self._at < len(self._text):
             raise NotASpan("the text ends within a terminal")
 
@@ -120,10 +126,10 @@ class SpanParser:
         if acceptable.raw:
             return self._next_raw(acceptable.literals)
         text, at = self._text, self._at
-        for literal in acceptable.beginning.get(text[at], ()):
-            expected = literal.text or ""
+        for name, expected in acceptable.beginning.get(text[at], ()):
             if text.startswith(expected, at):
-                return self._take(literal.name, at + len(expected))
+                self._at = at + len(expected)
+                return name, expected
             if expected.startswith(text[at:]):
                 return None
         for each in acceptable.classes:
@@ -133,51 +139,41 @@ class SpanParser:
             if each.repeats and each.name != self._last and not self._may_repeat(each):
                 self._run = _OpenRun(each, [])
                 return self._continue_run(self._run)
-            return self._take(each.name, match.end(), goes_on=each.repeats)
-        raise NotASpan(f"expected one of {[each.name for each in acceptable.literals + acceptable.classes]}")
+            self._at = match.end()
+            return each.name, match.group()
+        raise NotASpan("no terminal that may come here")
 
-    def _next_raw(self, literals: tuple[Terminal, ...]) -> Lexeme | None:
+    def _next_raw(self, literals: tuple[Lexeme, ...]) -> Lexeme | None:
         """Takes raw text up to the first literal, or that literal; None while all there is may become
         one."""
-        text, at = self._text, self._at
-        ends = [(place, each) for each in literals if (place := text.find(each.text or "", at)) >= 0]
-        if not ends:
-            text = text[at:]
-            cut = at + len(text) - max((overlap(text, each.text or "") for each in literals), default=0)
-            return self._take(RAW, cut, goes_on=True) if cut > at else None
-        cut, first = min(ends, key=lambda end: end[0])
-        if cut > at:
-            return self._take(RAW, cut, goes_on=True)
-        quoted = self._quoted()
-        return self._take(RAW if quoted else first.name, at + len(first.text or ""), goes_on=quoted)
+        text = self._text[self._at :]
+        ends = [(at, literal) for literal in literals if (at := text.find(literal[1])) >= 0]
+        if ends:
+            cut, (name, closing) = min(ends)
+            if cut == 0:
+                self._at += len(closing)
+                return RAW if self._quoted() else name, closing
+        else:
+            cut = len(text) - max((overlap(text, expected) for _, expected in literals), default=0)
+        self._at += cut
+        return (RAW, text[:cut]) if cut else None
 
     def _continue_run(self, run: _OpenRun) -> Lexeme | None:
         """Takes what belongs to a run that must be shifted whole; None while it may go on."""
-        match = (
-            run.terminal.character_class.match(self._text, self._at) if run.terminal.character_class else None
-        )
-        end = match.end() if match else self._at
-        run.parts.append(self._text[self._at : end])
-        self._at = end
-        return self._end_run(run) if end < len(self._text) else None
+        text, at = self._text, self._at
+        match = run.terminal.character_class.match(text, at) if run.terminal.character_class else None
+        self._at = match.end() if match else at
+        run.parts.append(text[at : self._at])
+        return self._end_run(run) if self._at < len(text) else None
 
     def _end_run(self, run: _OpenRun) -> Lexeme:
         self._run = None
-        return self._shifted(run.terminal.name, "".join(run.parts))
+        return run.terminal.name, "".join(run.parts)
 
-    def _take(self, terminal: str, end: int, *, goes_on: bool = False) -> Lexeme:
-        """Takes the text up to ``end``. ``goes_on``: after the same terminal it is more of one run."""
-        text = self._text[self._at : end]
-        self._at = end
-        if goes_on and terminal == self._last:
-            return terminal, text
-        return self._shifted(terminal, text)
-
-    def _shifted(self, terminal: str, text: str) -> Lexeme:
+    def _shift(self, terminal: str) -> None:
         if not self._automaton.shift(terminal):
             raise NotASpan(f"{terminal} is not expected here")
         self._last = terminal
-        return terminal, text
 
     def _may_repeat(self, terminal: Terminal) -> bool:
         """Whether a run may be taken in pieces, because its terminal may follow itself."""
@@ -189,22 +185,20 @@ class SpanParser:
         return known[key]
 
     def _acceptable(self) -> _Acceptable:
-        known = self._known.get(self._automaton.state)
-        return known or self._found()
-
-    def _found(self) -> _Acceptable:
-        """The same where the state is new."""
+        """What may come in the automaton's state, which is kept for the next time."""
         symbols = self._automaton.symbols
         terminals = [self._grammar.terminals[name] for name in symbols if name in self._grammar.terminals]
-        literals = tuple(
-            each for each in terminals if each.text is not None and each.name not in self._tokens
-        )
-        first = {(each.text or "")[0] for each in literals}
+        literals = [
+            (each.name, each.text) for each in terminals if each.text and each.name not in self._tokens
+        ]
         found = _Acceptable(
-            literals=literals,
-            beginning={one: tuple(each for each in literals if (each.text or "")[0] == one) for one in first},
+            literals=tuple(literals),
+            beginning={
+                text[0]: tuple(each for each in literals if each[1][0] == text[0]) for _, text in literals
+            },
             classes=tuple(each for each in terminals if each.text is None),
-            raw=any(each.name == RAW for each in terminals),
+            pieces=frozenset(each.name for each in terminals if each.repeats or each.name == RAW),
+            raw=RAW in symbols,
             only_end=_END in symbols and not terminals,
         )
         self._known[self._automaton.state] = found
