@@ -40,8 +40,8 @@ class Terminal:
 @dataclass(frozen=True)
 class Grammar:
     """A grammar file with one dialect's texts: ``lark`` parses (LALR), ``rules`` are the trees as written,
-    ``table`` is that of its automaton, ``terminals`` by name. The last two fields are what span parsers have
-    found out about the states of the automaton, for the next one."""
+    ``table`` is that of its automaton, ``terminals`` by name. ``acceptable`` is what span
+    parsers have found out about its states, for the next one."""
 
     text: str
     lark: Lark
@@ -49,7 +49,6 @@ class Grammar:
     rules: Mapping[str, Rule]
     terminals: Mapping[str, Terminal]
     acceptable: dict[frozenset[str], dict[State, Any]] = field(default_factory=dict)
-    repeatable: dict[tuple[State, str], bool] = field(default_factory=dict)
 
 
 def grammar_of(dialect: Dialect) -> Grammar:

@@ -9,11 +9,12 @@ time is linear in the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from server.dialects.automaton import Automaton, State
-from server.dialects.grammar import Grammar, Terminal
+from server.dialects.grammar import Grammar
 from server.dialects.held import overlap
 
 _END = "$END"
@@ -29,13 +30,21 @@ Lexeme = tuple[str, str]
 """A terminal's name and the text it took. Neighbouring lexemes of one run are pieces of it."""
 
 
+class _Class(NamedTuple):
+    """A terminal that is a character class. ``whole``: a run of it can't be shifted in pieces."""
+
+    name: str
+    match: Callable[[str, int], re.Match[str] | None]
+    whole: bool
+
+
 class _Acceptable(NamedTuple):
     """The terminals that may come in one state of the automaton, the literals also by their first characters.
     Of ``pieces``, more may come of the same run. ``raw``: raw text is one of them."""
 
     literals: tuple[Lexeme, ...]
     beginning: Mapping[str, tuple[Lexeme, ...]]
-    classes: tuple[Terminal, ...]
+    classes: tuple[_Class, ...]
     pieces: frozenset[str]
     raw: bool
     only_end: bool
@@ -44,7 +53,7 @@ class _Acceptable(NamedTuple):
 class _OpenRun(NamedTuple):
     """A run of one class that has begun, in the parts in which it came."""
 
-    terminal: Terminal
+    terminal: _Class
     parts: list[str]
 
 
@@ -133,10 +142,10 @@ class SpanParser:
             if expected.startswith(text[at:]):
                 return None
         for each in acceptable.classes:
-            match = each.character_class.match(text, at) if each.character_class else None
+            match = each.match(text, at)
             if match is None:
                 continue
-            if each.repeats and each.name != self._last and not self._may_repeat(each):
+            if each.whole:
                 self._run = _OpenRun(each, [])
                 return self._continue_run(self._run)
             self._at = match.end()
@@ -161,7 +170,7 @@ class SpanParser:
     def _continue_run(self, run: _OpenRun) -> Lexeme | None:
         """Takes what belongs to a run that must be shifted whole; None while it may go on."""
         text, at = self._text, self._at
-        match = run.terminal.character_class.match(text, at) if run.terminal.character_class else None
+        match = run.terminal.match(text, at)
         self._at = match.end() if match else at
         run.parts.append(text[at : self._at])
         return self._end_run(run) if self._at < len(text) else None
@@ -175,15 +184,6 @@ class SpanParser:
             raise NotASpan(f"{terminal} is not expected here")
         self._last = terminal
 
-    def _may_repeat(self, terminal: Terminal) -> bool:
-        """Whether a run may be taken in pieces, because its terminal may follow itself."""
-        known = self._grammar.repeatable
-        key = (self._automaton.state, terminal.name)
-        if key not in known:
-            ahead = self._automaton.copy()
-            known[key] = ahead.shift(terminal.name) and terminal.name in ahead.symbols
-        return known[key]
-
     def _acceptable(self) -> _Acceptable:
         """What may come in the automaton's state, which is kept for the next time."""
         symbols = self._automaton.symbols
@@ -191,15 +191,25 @@ class SpanParser:
         literals = [
             (each.name, each.text) for each in terminals if each.text and each.name not in self._tokens
         ]
+        classes = [
+            _Class(each.name, each.character_class.match, each.repeats and not self._may_repeat(each.name))
+            for each in terminals
+            if each.character_class
+        ]
         found = _Acceptable(
             literals=tuple(literals),
             beginning={
                 text[0]: tuple(each for each in literals if each[1][0] == text[0]) for _, text in literals
             },
-            classes=tuple(each for each in terminals if each.text is None),
+            classes=tuple(classes),
             pieces=frozenset(each.name for each in terminals if each.repeats or each.name == RAW),
             raw=RAW in symbols,
             only_end=_END in symbols and not terminals,
         )
         self._known[self._automaton.state] = found
         return found
+
+    def _may_repeat(self, terminal: str) -> bool:
+        """Whether a terminal may follow itself, so that a run of it may come in pieces."""
+        ahead = self._automaton.copy()
+        return ahead.shift(terminal) and terminal in ahead.symbols
