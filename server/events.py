@@ -116,6 +116,8 @@ def _kind(event: Event) -> tuple[type[Event], int]:
 
 
 def _as_one(events: list[Event]) -> list[Event]:
+    if len(events) == 1:
+        return events
     text = "".join(each.text for each in events if isinstance(each, Reasoning | Text | CallArguments))
     match events[0]:
         case Reasoning():

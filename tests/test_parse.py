@@ -205,13 +205,38 @@ def test_logprobs_stay_with_their_text() -> None:
     assert tokens == ["One", " two", " ST", "UP"]
 
 
-@pytest.mark.parametrize("bomb", ["<tool_call>", " ", "{", "[", '{"name": "add", "arguments": {"a":', "<"])
-def test_hostile_text_takes_linear_work(bomb: str) -> None:
+def hostile_texts(row: Dialect) -> list[tuple[str, str, str]]:
+    """What comes once, then many times, then once."""
+    text, array = (
+        written_calls(row, [ToolCall("", "add", argument)]) for argument in ('{"a": "TEXT"}', '{"a": [0]}')
+    )
+    begun, ended = text.split("TEXT")
+    in_array = array[: array.index("0")]
+    closed = ended[: len(ended) // 2] + "<>"
+    anywhere = ["<", " ", "{", "[", "<tool_call>", row.opener, row.opener[:-1], begun, in_array, text]
+    return [
+        *(("", many, "") for many in dict.fromkeys(anywhere)),
+        *((begun, many, "") for many in ("\\\\", '\\"', "\\u00e9", "\\u", "word ", "<", "\n")),
+        *((in_array, many, "") for many in ("[", "1,", "{},", "{", '"",', " ", "1")),
+        (begun, begun, closed),
+        ("", text + "<", closed),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "before", "bomb", "after"),
+    [
+        pytest.param(row, *text, id=f"{row.name}-{'...'.join(text)}")
+        for row in {row.grammar: row for row in DIALECTS}.values()
+        for text in hostile_texts(row)
+    ],
+)
+def test_hostile_text_takes_linear_work(row: Dialect, before: str, bomb: str, after: str) -> None:
     """Counted in steps of the interpreter, not in seconds: twice the text, about twice the steps."""
     import sys
 
     def steps(count: int) -> int:
-        case = Case(HERMES, "", [], names=("add",), bare=True, trusted=False)
+        case = Case(row, "", [], names=("add",), bare=row.bare, trusted=False)
         counted = 0
 
         def count_calls(*_: object) -> None:
@@ -221,7 +246,7 @@ def test_hostile_text_takes_linear_work(bomb: str) -> None:
         parser = case.parser()
         sys.setprofile(count_calls)
         try:
-            fed(parser, [bomb.encode()] * count)
+            fed(parser, [before.encode(), *[bomb.encode()] * count, after.encode()])
         finally:
             sys.setprofile(None)
         return counted

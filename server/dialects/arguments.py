@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Mapping
 from typing import Protocol
 
 from server.dialects.form import Notation
 from server.dialects.span import RAW, Lexeme
-from server.schema.parameters import Parameters, Value
+from server.schema.parameters import UNKNOWN, Parameters, Value
 from server.schema.verify import decode
 
 _LONGEST_LITERAL = 65_536
@@ -25,6 +26,7 @@ _JSON = {
     "WS": "",
 }
 """Terminals that JSON writes otherwise."""
+_in_json = json.JSONEncoder(ensure_ascii=False).encode
 _DEEPER = {"LBRACE": 1, "LSQB": 1, "RBRACE": -1, "RSQB": -1}
 
 
@@ -44,11 +46,13 @@ class ArgumentsReader(Protocol):
     def cut(self, text: str) -> str: ...
 
 
-def arguments_reader(notation: Notation, parameters: Parameters, *, trusted: bool) -> ArgumentsReader:
-    """The reader of one call's arguments. ``trusted``: a constraint wrote them."""
+def arguments_reader(
+    notation: Notation, parameters: Mapping[str, Parameters], name: str, *, trusted: bool
+) -> ArgumentsReader:
+    """The reader of the arguments of one call of the tool ``name``. ``trusted``: a constraint wrote them."""
     match notation:
         case Notation.ELEMENTS:
-            return ElementArguments(parameters, trusted=trusted)
+            return ElementArguments(parameters.get(name, UNKNOWN), trusted=trusted)
         case Notation.GEMMA | Notation.PYTHONIC:
             return LiteralArguments(keywords=notation is Notation.PYTHONIC)
     return JsonArguments()
@@ -114,10 +118,10 @@ class LiteralArguments:
             self._escaped = True
             return ""
         if self._in_text and terminal != "HEX":
-            return json.dumps(text, ensure_ascii=False)[1:-1]
+            return _in_json(text)[1:-1]
         if terminal == "KEY":
             opening = "" if not self._keywords else ", " if self._begun else "{"
-            return opening + json.dumps(text, ensure_ascii=False)
+            return opening + _in_json(text)
         if self._keywords and (terminal == "CALL_CLOSE" or (terminal == "COMMA" and self._depth == 0)):
             return ""
         return _JSON.get(terminal, text)
@@ -180,7 +184,7 @@ class ElementArguments:
         before = ", " if self._keys else "{"
         self._keys.add(key)
         self._value = _ValueReader(self._parameters.value(key), trusted=self._trusted)
-        return f"{before}{json.dumps(key, ensure_ascii=False)}: "
+        return f"{before}{_in_json(key)}: "
 
 
 class _ValueReader:
@@ -239,7 +243,7 @@ class _ValueReader:
         self._opened = True
         text = "".join(self._waiting)
         self._waiting.clear()
-        return opening + json.dumps(text, ensure_ascii=False)[1:-1]
+        return opening + _in_json(text)[1:-1]
 
 
 def _as_json(text: str) -> str:
@@ -249,7 +253,7 @@ def _as_json(text: str) -> str:
     try:
         decode(text)
     except (ValueError, RecursionError):
-        return _SPELLINGS.get(text.lower()) or _python_as_json(text) or json.dumps(text, ensure_ascii=False)
+        return _SPELLINGS.get(text.lower()) or _python_as_json(text) or _in_json(text)
     return text
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 import codecs
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 
-from server.dialects.arguments import ArgumentsReader, arguments_reader
+from server.dialects.arguments import arguments_reader
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.dialect import Segment
@@ -23,12 +25,11 @@ from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
+from server.dialects.unread import Unread
 from server.events import CallStart, Event, Reasoning, Text, TokenLogprob, joined
-from server.schema.parameters import UNKNOWN, Parameters
+from server.schema.parameters import Parameters
 
 _LONGEST_START = 4096
-_AT_ONCE = 1024
-"""How much of a text is read in one go, so that what is read again after a call that is none stays short."""
 FENCE = "```"
 
 
@@ -80,6 +81,7 @@ class TurnParser:
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START
+        self._unread = Unread()
         self._buffer = ""
         self._text = HeldText(stop)
         self._thought = HeldText()
@@ -88,13 +90,12 @@ class TurnParser:
         self._span: SpanParser | None = None
         self._raw: list[str] = []
         self._opened_with = ""  # the marker of a span of which nothing is announced
-        self._parameters = parameters or {}
         self._span_tokens = frozenset(
             each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
         )
-        self._reader = CallReader(
-            self._names, new_id, self._new_arguments, ends_with_arguments=self._form.ends_with_arguments
-        )
+        new_arguments = partial(arguments_reader, self._form.notation, parameters or {}, trusted=trusted)
+        ends = self._form.ends_with_arguments
+        self._reader = CallReader(self._names, new_id, new_arguments, ends_with_arguments=ends)
 
     @property
     def stopped(self) -> bool:
@@ -160,24 +161,19 @@ class TurnParser:
     # Text. Each reader takes what it can and returns what the next state has to read.
 
     def _read(self, text: str, events: list[Event]) -> None:
-        waiting = [text] if text else []
-        while waiting and self._state is not _State.STOPPED:
-            text = waiting.pop()
-            if len(text) > _AT_ONCE:
-                waiting += reversed([text[at : at + _AT_ONCE] for at in range(0, len(text), _AT_ONCE)])
-            elif rest := self._read_some(text, events):
-                waiting.append(rest)
-
-    def _read_some(self, text: str, events: list[Event]) -> str:
-        match self._state:
-            case _State.START:
-                return self._read_start(text)
-            case _State.REASONING:
-                return self._read_reasoning(text, events)
-            case _State.TEXT:
-                return self._read_text(text, events)
-            case _:
-                return self._read_span(text, events)
+        self._unread.add(text)
+        while self._unread and not self.stopped:
+            text = self._unread.take()
+            match self._state:
+                case _State.START:
+                    text = self._read_start(text)
+                case _State.REASONING:
+                    text = self._read_reasoning(text, events)
+                case _State.TEXT:
+                    text = self._read_text(text, events)
+                case _:
+                    text = self._read_span(text, events)
+            self._unread.put_back(text)
 
     def _read_start(self, text: str) -> str:
         text = self._buffer + text
@@ -296,13 +292,8 @@ class TurnParser:
 
     def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
         self._span = SpanParser(self._grammar, rule, self._span_tokens, lambda: self._reader.quoted)
-        self._opened_with = marker
-        self._raw = [marker]
+        self._opened_with, self._raw = marker, [marker]
         return self._span
-
-    def _new_arguments(self, name: str) -> ArgumentsReader:
-        known = self._parameters.get(name, UNKNOWN)
-        return arguments_reader(self._form.notation, known, trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         try:
@@ -339,9 +330,12 @@ class TurnParser:
         Returns what to read as text; the marker that opened the span has already left as such."""
         if self._trusted and self._reader.named:
             raise RuntimeError("a constrained call left its grammar")
-        marker, raw = self._opened_with, self._left_span()
-        self._push_text(marker, events)
-        return raw.removeprefix(marker)
+        assert self._span is not None
+        rest, marker = len(self._span.pending), len(self._opened_with)
+        raw = self._left_span()
+        cut = marker if self._unread.may_read_again(rest) else len(raw) - rest
+        self._push_text(raw[:cut], events)
+        return raw[cut:]
 
     def _left_span(self) -> str:
         """Leaves a span that is none. Returns all of it that no call has taken."""
@@ -354,13 +348,10 @@ class TurnParser:
         assert self._span is not None
         if self._awaits_close:
             return
-        rest = ""
-        try:
+        with suppress(NotASpan):
             self._read_lexemes(self._span.flush(), events)
-        except NotASpan:
-            rest = self._span.pending
         if self._trusted and self._reader.named:
-            events += self._reader.cut(rest)
+            events += self._reader.cut(self._span.pending)
         else:
             self._push_text(self._left_span(), events)
 
