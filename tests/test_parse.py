@@ -134,8 +134,12 @@ def markup(row: Dialect) -> str:
 @given(CASES)
 def test_every_character_lands_in_one_place(case: Case) -> None:
     """What is neither text, thought nor arguments is markup, and the order is kept."""
-    pair = case.dialect.reasoning or ("<think>", "</think>")
-    parts = re.split(f"({'|'.join(map(re.escape, pair))})", case.raw)  # two thoughts are two events
+    marks = [
+        *(case.dialect.reasoning or ("<think>", "</think>")),
+        *(each.close for each in case.dialect.text),
+    ]
+    pattern = "|".join(re.escape(each) for each in marks if each)
+    parts = re.split(f"({pattern})", case.raw)  # two thoughts, or texts, are two events
     events = fed(case.parser(), [part.encode() for part in parts])
     texts = [text for event in events for text in said(case.dialect, event)]
     between = markup(case.dialect)
