@@ -184,6 +184,16 @@ def test_any_bytes_are_read(data: bytes, places: list[int]) -> None:
     assert folded(fed(case.parser(), cut_at(data, places))) == whole
 
 
+@pytest.mark.parametrize("row", DIALECTS, ids=lambda row: row.name)
+def test_long_whitespace_is_read_alike_in_any_pieces(row: Dialect) -> None:
+    for length in (4000, 4096, 5000):
+        raw = (" " * length + written_calls(row, [ToolCall("", "add", "{}")])).encode()
+        parts = [[raw[at : at + size] for at in range(0, len(raw), size)] for size in (4, 1000, len(raw))]
+        case = Case(row, "", [], ("add",), bare=row.bare, trusted=False)
+        one, *others = (folded(fed(case.parser(), each)) for each in parts)
+        assert [one] * len(others) == others
+
+
 def test_nothing_is_held_but_what_may_become_a_marker() -> None:
     parser = Case(HERMES, "", [], names=("add",)).parser()
     assert parser.feed(-1, b"Hi <tool") == [Text("Hi")]

@@ -29,7 +29,7 @@ from server.dialects.unread import Unread
 from server.events import CallStart, Event, Reasoning, Text, TokenLogprob, joined
 from server.schema.parameters import Parameters
 
-_LONGEST_START = 4096
+_LONGEST_START = 4096  # characters of whitespace after which nothing but text begins
 FENCE = "```"
 
 
@@ -176,14 +176,15 @@ class TurnParser:
             self._unread.put_back(text)
 
     def _read_start(self, text: str) -> str:
-        text = self._buffer + text
+        self._buffer = text = self._buffer + text
         begun = text.lstrip(SPACE)
-        self._buffer = text
-        if not begun and len(text) < _LONGEST_START:
+        if len(text) - len(begun) >= _LONGEST_START:
+            return self._enter(_State.TEXT, text)
+        if not begun:
             return ""
         if self._segments:
             return self._read_segment_start(text, begun)
-        if begun and self._think_open in self._textual:
+        if self._think_open in self._textual:
             if begun.startswith(self._think_open):
                 return self._enter(_State.REASONING, begun[len(self._think_open) :])
             if self._think_open.startswith(begun):
@@ -307,8 +308,7 @@ class TurnParser:
     def _announce(self, events: list[Event]) -> None:
         """Lets the events of a call out, and the text before it."""
         assert self._span is not None
-        announced = self._reader.take()
-        if not announced:
+        if not (announced := self._reader.take()):
             return
         self._opened_with = ""
         if isinstance(announced[0], CallStart):
