@@ -6,6 +6,7 @@ then one ``Finish``. Text is whole code points. Nothing announced is ever taken 
 
 from __future__ import annotations
 
+from itertools import chain, groupby
 from typing import Literal
 
 import msgspec
@@ -105,16 +106,25 @@ class Warning(msgspec.Struct, frozen=True):
 
 def joined(events: list[Event]) -> list[Event]:
     """Neighbours of one kind as one event."""
-    result: list[Event] = []
-    for event in events:
-        last = result[-1] if result else None
-        match last, event:
-            case Reasoning(), Reasoning():
-                result[-1] = Reasoning(last.text + event.text)
-            case Text(), Text():
-                result[-1] = Text(last.text + event.text, last.logprobs + event.logprobs)
-            case CallArguments(), CallArguments() if last.index == event.index:
-                result[-1] = CallArguments(last.index, last.text + event.text)
-            case _:
-                result.append(event)
-    return result
+    if len(events) < 2:
+        return events
+    return [event for _, run in groupby(events, _kind) for event in _as_one(list(run))]
+
+
+def _kind(event: Event) -> tuple[type[Event], int]:
+    return type(event), event.index if isinstance(event, CallArguments) else 0
+
+
+def _as_one(events: list[Event]) -> list[Event]:
+    if len(events) == 1:
+        return events
+    text = "".join(each.text for each in events if isinstance(each, Reasoning | Text | CallArguments))
+    match events[0]:
+        case Reasoning():
+            return [Reasoning(text)]
+        case Text():
+            logprobs = (each.logprobs for each in events if isinstance(each, Text))
+            return [Text(text, tuple(chain.from_iterable(logprobs)))]
+        case CallArguments(index):
+            return [CallArguments(index, text)]
+    return events

@@ -134,8 +134,12 @@ def markup(row: Dialect) -> str:
 @given(CASES)
 def test_every_character_lands_in_one_place(case: Case) -> None:
     """What is neither text, thought nor arguments is markup, and the order is kept."""
-    pair = case.dialect.reasoning or ("<think>", "</think>")
-    parts = re.split(f"({'|'.join(map(re.escape, pair))})", case.raw)  # two thoughts are two events
+    marks = [
+        *(case.dialect.reasoning or ("<think>", "</think>")),
+        *(each.close for each in case.dialect.text),
+    ]
+    pattern = "|".join(re.escape(each) for each in marks if each)
+    parts = re.split(f"({pattern})", case.raw)  # two thoughts, or texts, are two events
     events = fed(case.parser(), [part.encode() for part in parts])
     texts = [text for event in events for text in said(case.dialect, event)]
     between = markup(case.dialect)
@@ -180,6 +184,16 @@ def test_any_bytes_are_read(data: bytes, places: list[int]) -> None:
     assert folded(fed(case.parser(), cut_at(data, places))) == whole
 
 
+@pytest.mark.parametrize("row", DIALECTS, ids=lambda row: row.name)
+def test_long_whitespace_is_read_alike_in_any_pieces(row: Dialect) -> None:
+    for length in (4000, 4096, 5000):
+        raw = (" " * length + written_calls(row, [ToolCall("", "add", "{}")])).encode()
+        parts = [[raw[at : at + size] for at in range(0, len(raw), size)] for size in (4, 1000, len(raw))]
+        case = Case(row, "", [], ("add",), bare=row.bare, trusted=False)
+        one, *others = (folded(fed(case.parser(), each)) for each in parts)
+        assert [one] * len(others) == others
+
+
 def test_nothing_is_held_but_what_may_become_a_marker() -> None:
     parser = Case(HERMES, "", [], names=("add",)).parser()
     assert parser.feed(-1, b"Hi <tool") == [Text("Hi")]
@@ -205,13 +219,38 @@ def test_logprobs_stay_with_their_text() -> None:
     assert tokens == ["One", " two", " ST", "UP"]
 
 
-@pytest.mark.parametrize("bomb", ["<tool_call>", " ", "{", "[", '{"name": "add", "arguments": {"a":', "<"])
-def test_hostile_text_takes_linear_work(bomb: str) -> None:
+def hostile_texts(row: Dialect) -> list[tuple[str, str, str]]:
+    """What comes once, then many times, then once."""
+    text, array = (
+        written_calls(row, [ToolCall("", "add", argument)]) for argument in ('{"a": "TEXT"}', '{"a": [0]}')
+    )
+    begun, ended = text.split("TEXT")
+    in_array = array[: array.index("0")]
+    closed = ended[: len(ended) // 2] + "<>"
+    anywhere = ["<", " ", "{", "[", "<tool_call>", row.opener, row.opener[:-1], begun, in_array, text]
+    return [
+        *(("", many, "") for many in dict.fromkeys(anywhere)),
+        *((begun, many, "") for many in ("\\\\", '\\"', "\\u00e9", "\\u", "word ", "<", "\n")),
+        *((in_array, many, "") for many in ("[", "1,", "{},", "{", '"",', " ", "1")),
+        (begun, begun, closed),
+        ("", text + "<", closed),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "before", "bomb", "after"),
+    [
+        pytest.param(row, *text, id=f"{row.name}-{'...'.join(text)}")
+        for row in {row.grammar: row for row in DIALECTS}.values()
+        for text in hostile_texts(row)
+    ],
+)
+def test_hostile_text_takes_linear_work(row: Dialect, before: str, bomb: str, after: str) -> None:
     """Counted in steps of the interpreter, not in seconds: twice the text, about twice the steps."""
     import sys
 
     def steps(count: int) -> int:
-        case = Case(HERMES, "", [], names=("add",), bare=True, trusted=False)
+        case = Case(row, "", [], names=("add",), bare=row.bare, trusted=False)
         counted = 0
 
         def count_calls(*_: object) -> None:
@@ -221,7 +260,7 @@ def test_hostile_text_takes_linear_work(bomb: str) -> None:
         parser = case.parser()
         sys.setprofile(count_calls)
         try:
-            fed(parser, [bomb.encode()] * count)
+            fed(parser, [before.encode(), *[bomb.encode()] * count, after.encode()])
         finally:
             sys.setprofile(None)
         return counted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Protocol
 
 from server.dialects.form import Notation
 from server.dialects.span import RAW, Lexeme
-from server.schema.parameters import Parameters, Value
+from server.schema.parameters import UNKNOWN, Parameters, Value
 from server.schema.verify import decode
 
 _LONGEST_LITERAL = 65_536
@@ -26,29 +26,33 @@ _JSON = {
     "WS": "",
 }
 """Terminals that JSON writes otherwise."""
+_in_json = json.JSONEncoder(ensure_ascii=False).encode
+_DEEPER = {"LBRACE": 1, "LSQB": 1, "RBRACE": -1, "RSQB": -1}
 
 
 class ArgumentsReader(Protocol):
-    """``feed`` the terminals after a call's name; ``close`` at its end, ``cut`` where the turn ends
-    before. ``quoted``: what comes next in a raw value is within the quotes of its JSON."""
+    """``feed`` the terminals after a call's name and get JSON text; ``close`` at its end, ``cut`` where the
+    turn ends before. ``quoted``: what comes next in a raw value is within the quotes of its JSON."""
 
     complete: bool
 
     @property
     def quoted(self) -> bool: ...
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]: ...
+    def feed(self, lexeme: Lexeme) -> str: ...
 
     def close(self) -> str: ...
 
     def cut(self, text: str) -> str: ...
 
 
-def arguments_reader(notation: Notation, parameters: Parameters, *, trusted: bool) -> ArgumentsReader:
-    """The reader of one call's arguments. ``trusted``: a constraint wrote them."""
+def arguments_reader(
+    notation: Notation, parameters: Mapping[str, Parameters], name: str, *, trusted: bool
+) -> ArgumentsReader:
+    """The reader of the arguments of one call of the tool ``name``. ``trusted``: a constraint wrote them."""
     match notation:
         case Notation.ELEMENTS:
-            return ElementArguments(parameters, trusted=trusted)
+            return ElementArguments(parameters.get(name, UNKNOWN), trusted=trusted)
         case Notation.GEMMA | Notation.PYTHONIC:
             return LiteralArguments(keywords=notation is Notation.PYTHONIC)
     return JsonArguments()
@@ -63,14 +67,13 @@ class JsonArguments:
         self.complete = False
         self._depth = 0
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         if self.complete or not (self._depth or terminal == "LBRACE"):
-            return
-        self._depth += terminal in ("LBRACE", "LSQB")
-        self._depth -= terminal in ("RBRACE", "RSQB")
+            return ""
+        self._depth += _DEEPER.get(terminal, 0)
         self.complete = self._depth == 0
-        yield text
+        return text
 
     def close(self) -> str:
         return ""
@@ -94,15 +97,15 @@ class LiteralArguments:
         self._in_text = False
         self._escaped = False
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         if self.complete or not (self._begun or terminal == ("KEY" if self._keywords else "LBRACE")):
-            return
-        yield self._piece(terminal, text)
+            return ""
+        piece = self._piece(terminal, text)
         self._begun = True
-        self._depth += terminal in ("LBRACE", "LSQB")
-        self._depth -= terminal in ("RBRACE", "RSQB")
+        self._depth += _DEEPER.get(terminal, 0)
         self.complete = not self._keywords and self._depth == 0
+        return piece
 
     def _piece(self, terminal: str, text: str) -> str:
         if self._escaped:
@@ -115,10 +118,10 @@ class LiteralArguments:
             self._escaped = True
             return ""
         if self._in_text and terminal != "HEX":
-            return json.dumps(text, ensure_ascii=False)[1:-1]
+            return _in_json(text)[1:-1]
         if terminal == "KEY":
             opening = "" if not self._keywords else ", " if self._begun else "{"
-            return opening + json.dumps(text, ensure_ascii=False)
+            return opening + _in_json(text)
         if self._keywords and (terminal == "CALL_CLOSE" or (terminal == "COMMA" and self._depth == 0)):
             return ""
         return _JSON.get(terminal, text)
@@ -152,20 +155,21 @@ class ElementArguments:
     def quoted(self) -> bool:
         return self._value is not None and self._value.quoted
 
-    def feed(self, lexeme: Lexeme) -> Iterator[str]:
+    def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         match terminal:
             case "KEY":
-                yield from self._begun(text)
+                return self._begun(text)
             case "VALUE_END" | "CDATA_END" if self._value is not None:
-                yield self._value.end()
-                self._value = None
+                last, self._value = self._value.end(), None
+                return last
             case "CDATA_OPEN" if self._value is not None:
                 self._value.told(text=True)
             case _ if terminal.endswith("_KIND") and self._value is not None:
                 self._value.told(text=terminal == "TEXT_KIND")
             case _ if terminal == RAW and self._value is not None:
-                yield self._value.feed(text)
+                return self._value.feed(text)
+        return ""
 
     def close(self) -> str:
         self.complete = True
@@ -174,12 +178,13 @@ class ElementArguments:
     def cut(self, text: str) -> str:
         return ""  # the beginning of a closing marker, at most
 
-    def _begun(self, key: str) -> Iterator[str]:
+    def _begun(self, key: str) -> str:
         if key in self._keys:
-            return
-        yield f"{', ' if self._keys else '{'}{json.dumps(key, ensure_ascii=False)}: "
+            return ""
+        before = ", " if self._keys else "{"
         self._keys.add(key)
         self._value = _ValueReader(self._parameters.value(key), trusted=self._trusted)
+        return f"{before}{_in_json(key)}: "
 
 
 class _ValueReader:
@@ -238,7 +243,7 @@ class _ValueReader:
         self._opened = True
         text = "".join(self._waiting)
         self._waiting.clear()
-        return opening + json.dumps(text, ensure_ascii=False)[1:-1]
+        return opening + _in_json(text)[1:-1]
 
 
 def _as_json(text: str) -> str:
@@ -248,7 +253,7 @@ def _as_json(text: str) -> str:
     try:
         decode(text)
     except (ValueError, RecursionError):
-        return _SPELLINGS.get(text.lower()) or _python_as_json(text) or json.dumps(text, ensure_ascii=False)
+        return _SPELLINGS.get(text.lower()) or _python_as_json(text) or _in_json(text)
     return text
 
 

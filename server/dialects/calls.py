@@ -3,7 +3,7 @@ grammar files: NAME, CALL_CLOSE, and those that ``arguments`` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from server.dialects.arguments import ArgumentsReader
 from server.dialects.span import Lexeme, NotASpan
@@ -11,9 +11,9 @@ from server.events import CallArguments, CallEnd, CallStart, Event
 
 
 class CallReader:
-    """``feed`` lexemes. A name that is none of ``names`` raises ``NotASpan``. ``new_arguments`` gives the
-    reader of the arguments of a name. A call ends with CALL_CLOSE, or (``ends_with_arguments``) as soon as
-    its arguments are complete."""
+    """``feed`` lexemes, ``take`` events. A name that is none of ``names`` raises ``NotASpan``.
+    ``new_arguments`` gives the reader of the arguments of a name. A call ends with CALL_CLOSE, or
+    (``ends_with_arguments``) as soon as its arguments are complete."""
 
     def __init__(
         self,
@@ -29,6 +29,8 @@ class CallReader:
         self._ends_with_arguments = ends_with_arguments
         self._name = ""
         self._arguments: ArgumentsReader | None = None
+        self._pieces: list[str] = []
+        self._events: list[Event] = []
         self.completed = 0
 
     @property
@@ -46,43 +48,54 @@ class CallReader:
         """Whether what was read last is within the quotes of a JSON value."""
         return self._arguments is not None and self._arguments.quoted
 
-    def feed(self, lexeme: Lexeme) -> Iterator[Event]:
+    def feed(self, lexeme: Lexeme) -> bool:
+        """Whether a call is complete with this lexeme."""
         terminal, text = lexeme
         if self._arguments is None:
             if terminal == "NAME":
                 self._name += text
-                return
+                return False
             if not self._name:
-                return
-            yield self._start()
-        assert self._arguments is not None
-        yield from self._pieces(self._arguments.feed(lexeme))
+                return False
+            self._arguments = self._begin()
+        self._pieces.append(self._arguments.feed(lexeme))
         if terminal == "CALL_CLOSE":
-            yield from self._pieces([self._arguments.close()])
-            yield self._end()
-        elif self._ends_with_arguments and self._arguments.complete:
-            yield self._end()
+            self._pieces.append(self._arguments.close())
+        elif not (self._ends_with_arguments and self._arguments.complete):
+            return False
+        self._end()
+        return True
+
+    def take(self) -> list[Event]:
+        """The events since the last time."""
+        text = "".join(self._pieces)
+        if text:
+            self._events.append(CallArguments(self.completed, text))
+        self._pieces.clear()
+        taken, self._events = self._events, []
+        return taken
 
     def cut(self, text: str) -> list[Event]:
-        """What is left of a call whose turn has ended in the middle of a terminal."""
-        return list(self._pieces([self._arguments.cut(text)])) if self._arguments is not None else []
+        """The last events of a call whose turn has ended in the middle of a terminal."""
+        if self._arguments is not None:
+            self._pieces.append(self._arguments.cut(text))
+        return self.take()
 
     def forget(self) -> None:
         """Drops the call being read."""
         self._name = ""
         self._arguments = None
+        self._pieces.clear()
+        self._events.clear()
 
-    def _pieces(self, texts: Iterable[str]) -> Iterator[CallArguments]:
-        return (CallArguments(self.completed, text) for text in texts if text)
-
-    def _start(self) -> CallStart:
+    def _begin(self) -> ArgumentsReader:
         if self._name not in self._names:
             raise NotASpan("the name is not that of a tool")
-        self._arguments = self._new_arguments(self._name)
-        return CallStart(self.completed, self._new_id(self.completed), self._name)
+        self._events.append(CallStart(self.completed, self._new_id(self.completed), self._name))
+        return self._new_arguments(self._name)
 
-    def _end(self) -> CallEnd:
-        ended = CallEnd(self.completed)
+    def _end(self) -> None:
+        ended = [*self.take(), CallEnd(self.completed)]
         self.completed += 1
         self.forget()
-        return ended
+        self._events = ended

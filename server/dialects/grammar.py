@@ -16,6 +16,7 @@ from typing import Any
 from lark import Lark, Tree
 from lark.load_grammar import load_grammar
 
+from server.dialects.automaton import State, Table, table_of
 from server.dialects.dialect import Dialect
 
 Rule = Tree[Any]
@@ -39,15 +40,15 @@ class Terminal:
 @dataclass(frozen=True)
 class Grammar:
     """A grammar file with one dialect's texts: ``lark`` parses (LALR), ``rules`` are the trees as written,
-    ``terminals`` by name. The last two fields are what span parsers have found out about the parser's
-    states, for the next one."""
+    ``table`` is that of its automaton, ``terminals`` by name. ``acceptable`` is what span
+    parsers have found out about its states, for the next one."""
 
     text: str
     lark: Lark
+    table: Table
     rules: Mapping[str, Rule]
     terminals: Mapping[str, Terminal]
-    acceptable: dict[tuple[int, frozenset[str]], Any] = field(default_factory=dict)
-    repeatable: dict[tuple[int, str], bool] = field(default_factory=dict)
+    acceptable: dict[frozenset[str], dict[State, Any]] = field(default_factory=dict)
 
 
 def grammar_of(dialect: Dialect) -> Grammar:
@@ -66,7 +67,7 @@ def _loaded(file: str, starts: tuple[str, ...], texts: tuple[tuple[str, str], ..
     rules = {str(name): expansions for name, _, expansions, _ in tree.rule_defs}
     lark = Lark(text, parser="lalr", start=list(starts), lexer="contextual")
     terminals = {each.name: _terminal(each.name, each.pattern) for each in lark.terminals}
-    return Grammar(text, lark, rules, terminals)
+    return Grammar(text, lark, table_of(lark, starts), rules, terminals)
 
 
 def _with_texts(source: str, texts: Mapping[str, str]) -> str:

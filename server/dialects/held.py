@@ -58,7 +58,7 @@ def leading(text: str, markers: Iterable[str]) -> tuple[str, int] | None:
 
 def overlap(text: str, marker: str) -> int:
     """The length of the longest end of ``text`` that is a proper beginning of ``marker``."""
-    for length in range(min(len(marker) - 1, len(text)), 0, -1):
-        if text.endswith(marker[:length]):
-            return length
-    return 0
+    start = text.find(marker[:1], max(0, len(text) - len(marker) + 1))
+    while 0 <= start < len(text) and not marker.startswith(text[start:]):
+        start = text.find(marker[0], start + 1)
+    return len(text) - start if start >= 0 else 0

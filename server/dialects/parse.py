@@ -13,8 +13,10 @@ from __future__ import annotations
 import codecs
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 
-from server.dialects.arguments import ArgumentsReader, arguments_reader
+from server.dialects.arguments import arguments_reader
 from server.dialects.calls import CallReader
 from server.dialects.constrain import BoundDialect, ReasoningState
 from server.dialects.dialect import Segment
@@ -23,10 +25,11 @@ from server.dialects.grammar import BARE, grammar_of
 from server.dialects.held import SPACE, HeldText, leading, overlap
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
-from server.events import CallEnd, CallStart, Event, Reasoning, Text, TokenLogprob, joined
-from server.schema.parameters import UNKNOWN, Parameters
+from server.dialects.unread import Unread
+from server.events import CallStart, Event, Reasoning, Text, TokenLogprob, joined
+from server.schema.parameters import Parameters
 
-_LONGEST_START = 4096
+_LONGEST_START = 4096  # characters of whitespace after which nothing but text begins
 FENCE = "```"
 
 
@@ -82,6 +85,7 @@ class TurnParser:
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START
+        self._unread = Unread()
         self._buffer = ""
         self._text = HeldText(stop)
         self._thought = HeldText()
@@ -90,14 +94,12 @@ class TurnParser:
         self._span: SpanParser | None = None
         self._raw: list[str] = []
         self._opened_with = ""  # the marker of a span of which nothing is announced
-        self._parameters = parameters or {}
         self._span_tokens = frozenset(
             each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
         )
-        self._reader = CallReader(
-            self._names, new_id, self._new_arguments, ends_with_arguments=self._form.ends_with_arguments
-        )
-        self._unannounced: list[Event] = []
+        new_arguments = partial(arguments_reader, self._form.notation, parameters or {}, trusted=trusted)
+        ends = self._form.ends_with_arguments
+        self._reader = CallReader(self._names, new_id, new_arguments, ends_with_arguments=ends)
 
     @property
     def stopped(self) -> bool:
@@ -168,7 +170,9 @@ class TurnParser:
     # Text. Each reader takes what it can and returns what the next state has to read.
 
     def _read(self, text: str, events: list[Event]) -> None:
-        while text:
+        self._unread.add(text)
+        while self._unread and not self.stopped:
+            text = self._unread.take()
             match self._state:
                 case _State.START:
                     text = self._read_start(text)
@@ -176,20 +180,20 @@ class TurnParser:
                     text = self._read_reasoning(text, events)
                 case _State.TEXT:
                     text = self._read_text(text, events)
-                case _State.SPAN | _State.BARE:
+                case _:
                     text = self._read_span(text, events)
-                case _State.STOPPED:
-                    return
+            self._unread.put_back(text)
 
     def _read_start(self, text: str) -> str:
-        text = self._buffer + text
+        self._buffer = text = self._buffer + text
         begun = text.lstrip(SPACE)
-        self._buffer = text
-        if not begun and len(text) < _LONGEST_START:
+        if len(text) - len(begun) >= _LONGEST_START:
+            return self._enter(_State.TEXT, text)
+        if not begun:
             return ""
         if self._segments:
             return self._read_part_start(text)
-        if begun and self._think_open in self._textual:
+        if self._think_open in self._textual:
             if begun.startswith(self._think_open):
                 return self._enter(_State.REASONING, begun[len(self._think_open) :])
             if self._think_open.startswith(begun):
@@ -311,30 +315,28 @@ class TurnParser:
 
     def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
         self._span = SpanParser(self._grammar, rule, self._span_tokens, lambda: self._reader.quoted)
-        self._opened_with = marker
-        self._raw = [marker]
+        self._opened_with, self._raw = marker, [marker]
         return self._span
 
-    def _new_arguments(self, name: str) -> ArgumentsReader:
-        known = self._parameters.get(name, UNKNOWN)
-        return arguments_reader(self._form.notation, known, trusted=self._trusted)
-
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
-        for lexeme in lexemes:
-            for event in self._reader.feed(lexeme):
-                self._unannounced.append(event)
-                if self._trusted or isinstance(event, CallEnd):
+        try:
+            for lexeme in lexemes:
+                if self._reader.feed(lexeme):
                     self._announce(events)
+        finally:
+            if self._trusted:
+                self._announce(events)
 
     def _announce(self, events: list[Event]) -> None:
         """Lets the events of a call out, and the text before it."""
         assert self._span is not None
+        if not (announced := self._reader.take()):
+            return
         self._opened_with = ""
-        if isinstance(self._unannounced[0], CallStart):
+        if isinstance(announced[0], CallStart):
             self._emit_text(self._text.end_before_markup(), events)
             self._logprobs.clear()
-        events += self._unannounced
-        self._unannounced.clear()
+        events += announced
         self._raw = [self._span.pending]
 
     def _leave_complete_span(self) -> str:
@@ -350,14 +352,16 @@ class TurnParser:
         Returns what to read as text; the marker that opened the span has already left as such."""
         if self._trusted and self._reader.named:
             raise RuntimeError("a constrained call left its grammar")
-        marker, raw = self._opened_with, self._left_span()
-        self._push_text(marker, events)
-        return raw.removeprefix(marker)
+        assert self._span is not None
+        rest, marker = len(self._span.pending), len(self._opened_with)
+        raw = self._left_span()
+        cut = marker if self._unread.may_read_again(rest) else len(raw) - rest
+        self._push_text(raw[:cut], events)
+        return raw[cut:]
 
     def _left_span(self) -> str:
         """Leaves a span that is none. Returns all of it that no call has taken."""
         self._reader.forget()
-        self._unannounced.clear()
         self._span = None
         return self._enter(_State.TEXT, "".join(self._raw))
 
@@ -366,13 +370,10 @@ class TurnParser:
         assert self._span is not None
         if self._awaits_close:
             return
-        rest = ""
-        try:
+        with suppress(NotASpan):
             self._read_lexemes(self._span.flush(), events)
-        except NotASpan:
-            rest = self._span.pending
         if self._trusted and self._reader.named:
-            events += self._reader.cut(rest)
+            events += self._reader.cut(self._span.pending)
         else:
             self._push_text(self._left_span(), events)
 
