@@ -39,7 +39,7 @@ class _Bytes:
 
 
 @lru_cache
-def _tokenizer(markers: tuple[str, ...]) -> LLTokenizer:
+def tokenizer_of(markers: tuple[str, ...]) -> LLTokenizer:
     return LLTokenizer(TokenizerWrapper(_Bytes(markers)), n_vocab=257 + len(markers))
 
 
@@ -48,7 +48,7 @@ class Language:
 
     def __init__(self, grammar: str, markers: tuple[str, ...] = ()) -> None:
         self.markers = markers
-        self._tokenizer = _tokenizer(markers)
+        self._tokenizer = tokenizer_of(markers)
         self._start = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
         assert not self._start.is_error(), self._start.get_error()
 

@@ -260,6 +260,8 @@ class TurnParser:
             case _State.REASONING if opens_call:
                 self._emit_reasoning(self._thought.end_before_markup(), events)
                 self._open_span(events)
+            case _State.START | _State.TEXT if marker == self._think_close and self._reader.completed:
+                pass  # a call has ended the thought
             case _State.START if marker == self._think_open:
                 self._enter(_State.REASONING, "")
             case _State.START | _State.TEXT if opens_call:
@@ -295,7 +297,7 @@ class TurnParser:
 
     def _new_arguments(self, name: str) -> ArgumentsReader:
         known = self._parameters.get(name, UNKNOWN)
-        return arguments_reader(self._form.notation, known, trusted=self._trusted)
+        return arguments_reader(self._form, known, trusted=self._trusted)
 
     def _read_lexemes(self, lexemes: Iterable[Lexeme], events: list[Event]) -> None:
         for lexeme in lexemes:
