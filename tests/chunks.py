@@ -8,8 +8,9 @@ SHARED = ("id", "object", "created", "model", "system_fingerprint")
 VARYING = ("id", "created", "timings")
 
 
-def folded(events: list[Any]) -> dict[str, Any]:
-    """The answer that a stream tells. Fails where the stream is not exactly as clients expect it."""
+def folded(events: list[Any], *, text_after_calls: bool = False) -> dict[str, Any]:
+    """The answer that a stream tells. Fails where the stream is not exactly as clients expect it.
+    ``text_after_calls``: there may be some, as only a model can write it that nothing constrains."""
     *chunks, done = events
     assert done == "[DONE]"
     assert chunks, "an empty stream"
@@ -23,7 +24,7 @@ def folded(events: list[Any]) -> dict[str, Any]:
         if not chunk["choices"]:
             answer["usage"] = chunk["usage"]
         for choice in chunk["choices"]:
-            choices.setdefault(choice["index"], _Choice()).add(choice)
+            choices.setdefault(choice["index"], _Choice(text_after_calls)).add(choice)
         answer |= {name: chunk[name] for name in ("timings", "warnings") if name in chunk}
     assert sorted(choices) == list(range(len(choices)))
     whole = [choices[index].whole(index) for index in sorted(choices)]
@@ -44,7 +45,8 @@ def _without_ids(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Choice:
-    def __init__(self) -> None:
+    def __init__(self, text_after_calls: bool) -> None:
+        self._text_after_calls = text_after_calls
         self.message: dict[str, Any] = {}
         self.logprobs: dict[str, Any] | None = None
         self.reason: str | None = None
@@ -72,7 +74,7 @@ class _Choice:
         for name in ("content", "reasoning_content"):
             if name in delta:
                 assert delta[name], f"an empty {name} delta"
-                assert "tool_calls" not in self.message, "text after a call"
+                assert self._text_after_calls or "tool_calls" not in self.message, "text after a call"
                 self.message[name] = (self.message.get(name) or "") + delta[name]
 
     def _add_call(self, call: dict[str, Any]) -> None:

@@ -56,6 +56,14 @@ def sdist_dir() -> Path:
     return target
 
 
+@pytest.fixture(scope="session")
+def templates(sdist_dir: Path) -> dict[str, str]:
+    """The chat templates of the llama.cpp sources, by name."""
+    paths = sorted((sdist_dir / "vendor/llama.cpp/models/templates").glob("*.jinja"))
+    assert len(paths) == 70
+    return {path.stem: path.read_text(encoding="utf-8") for path in paths}
+
+
 def _sdist(requirement: str, folder: Path) -> Path:
     """pip asks the package for its metadata, for which it fetches build tools (as wheels); it compiles
     nothing."""

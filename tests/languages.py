@@ -26,11 +26,12 @@ _LIKELY = '{}[]",: \nabn1tf`<'
 
 
 class _Bytes:
-    """What llguidance asks of a tokenizer. Token 256 ends the text, the others are markers."""
+    """What llguidance asks of a tokenizer. Token 256 ends the text, then come markers, then words."""
 
-    def __init__(self, markers: tuple[str, ...]) -> None:
-        self.tokens = [bytes([each]) for each in range(256)] + [b"<end>", *(m.encode() for m in markers)]
-        self.special_token_ids = list(range(256, len(self.tokens)))
+    def __init__(self, markers: tuple[str, ...], words: tuple[str, ...] = ()) -> None:
+        known = [bytes([each]) for each in range(256)] + [b"<end>", *(m.encode() for m in markers)]
+        self.special_token_ids = list(range(256, len(known)))
+        self.tokens = known + [word.encode() for word in words]
         self.bos_token_id = None
         self.eos_token_id = END
 
@@ -39,8 +40,9 @@ class _Bytes:
 
 
 @lru_cache
-def _tokenizer(markers: tuple[str, ...]) -> LLTokenizer:
-    return LLTokenizer(TokenizerWrapper(_Bytes(markers)), n_vocab=257 + len(markers))
+def tokenizer_of(markers: tuple[str, ...], words: tuple[str, ...] = ()) -> LLTokenizer:
+    vocabulary = _Bytes(markers, words)
+    return LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens))
 
 
 class Language:
@@ -48,7 +50,7 @@ class Language:
 
     def __init__(self, grammar: str, markers: tuple[str, ...] = ()) -> None:
         self.markers = markers
-        self._tokenizer = _tokenizer(markers)
+        self._tokenizer = tokenizer_of(markers)
         self._start = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
         assert not self._start.is_error(), self._start.get_error()
 

@@ -138,9 +138,12 @@ def test_a_rewritten_id_takes_the_call_that_no_result_asks_for() -> None:
     assert shown == [("a", "f", "1"), ("b", "g", "2")]
 
 
-def test_a_result_without_a_call_keeps_what_it_has() -> None:
-    assert paired(result("z", "1", "old")) == [("z", "old", "1")]
-    assert paired(result(None, "1")) == [("call00001", "", "1")]
+@pytest.mark.parametrize("id", ["z", "a", "", None])
+@pytest.mark.parametrize("before", [(), (calling(call("a")), result("a"))], ids=["no call", "none open"])
+def test_a_result_without_a_call_is_refused(before: tuple[Message, ...], id: str | None) -> None:
+    with pytest.raises(InvalidRequest) as failure:
+        conversation([Message("user", "hi"), *before, result(id, "1", "old")], str)
+    assert failure.value.param == f"messages[{len(before) + 1}].tool_call_id"
 
 
 @pytest.mark.parametrize(

@@ -147,13 +147,6 @@ def prompter(source: str | None, dialect: str = "", vocabulary: Vocabulary = VOC
     return Prompter(source, row, vocabulary, clock=lambda: NOW)
 
 
-@pytest.fixture(scope="session")
-def templates(sdist_dir: Path) -> dict[str, str]:
-    paths = sorted((sdist_dir / "vendor/llama.cpp/models/templates").glob("*.jinja"))
-    assert len(paths) == 70
-    return {path.stem: path.read_text(encoding="utf-8") for path in paths}
-
-
 # All templates.
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from server.dialects.detect import reads
-from server.dialects.table import GENERIC, HERMES
+from server.dialects.dialect import Dialect
+from server.dialects.form import Notation, span_form
+from server.dialects.table import DIALECTS
 from server.prompt.history import mapped
 from server.prompt.tools import EXPANDED_NODES, expanded, format_text, shown_tools, tools_text
 from server.turn import ResponseFormat, Tool, ToolCall
@@ -102,16 +105,18 @@ def test_null_is_left_out_where_a_template_trips_over_it() -> None:
     }
 
 
-@pytest.mark.parametrize("dialect", [GENERIC, HERMES])
-def test_the_described_form_of_a_call_is_what_the_parser_reads(dialect: Any) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda row: row.name)
+def test_the_described_form_of_a_call_is_what_the_parser_reads(dialect: Dialect) -> None:
     tools = shown_tools([Tool("get", "gets"), Tool("put")], str)
     text = tools_text(tools, dialect)
     offered = text.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()
     assert [json.loads(line) for line in offered] == tools
-    form = text.split("</tools>")[1]
-    example = form[form.index(dialect.opener) : form.index("</tool_call>") + len("</tool_call>")]
-    call = example.replace("FUNCTION", "get").replace("PARAMETER", "x").replace("VALUE", "1")
-    assert reads(dialect, call, (ToolCall("", "get", '{"x": 1}'),))
+    form = text.split("</tools>")[1].split(":\n", 1)[1]
+    example = form.split("\nSeveral calls")[0].split("\nThe result")[0]
+    value = '"word"' if span_form(dialect).notation is Notation.JSON else "word"
+    call = example.replace("FUNCTION", "get").replace("PARAMETER", "x").replace("VALUE", value)
+    row = dataclasses.replace(dialect, in_history=None)
+    assert reads(row, call, (ToolCall("", "get", '{"x": "word"}'),))
 
 
 def test_the_form_of_an_answer() -> None:

@@ -7,14 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import Protocol
 
-from server.dialects.form import Notation
-from server.dialects.span import RAW, Lexeme
+from server.dialects.form import Notation, SpanForm
+from server.dialects.span import RAW, Lexeme, NotASpan
 from server.schema.parameters import UNKNOWN, Parameters, Value
 from server.schema.verify import decode
 
 _LONGEST_LITERAL = 65_536
 _LONGEST_SCALAR = 512
 _SPELLINGS = {"true": "true", "false": "false", "none": "null", "null": "null"}
+_ABSENT = frozenset({"", "none", "null"})
+"""How a model writes that a parameter has no value."""
 _QUOTES = frozenset({"TEXT_QUOTE", "QUOTE", "APOSTROPHE"})
 _JSON = {
     "COMMA": ", ",
@@ -47,15 +49,15 @@ class ArgumentsReader(Protocol):
 
 
 def arguments_reader(
-    notation: Notation, parameters: Mapping[str, Parameters], name: str, *, trusted: bool
+    form: SpanForm, parameters: Mapping[str, Parameters], name: str, *, trusted: bool
 ) -> ArgumentsReader:
     """The reader of the arguments of one call of the tool ``name``. ``trusted``: a constraint wrote them."""
-    match notation:
-        case Notation.ELEMENTS:
-            return ElementArguments(parameters.get(name, UNKNOWN), trusted=trusted)
-        case Notation.GEMMA | Notation.PYTHONIC:
-            return LiteralArguments(keywords=notation is Notation.PYTHONIC)
-    return JsonArguments()
+    if form.elements is not None:
+        known = parameters.get(name, UNKNOWN)
+        return ElementArguments(known, form.elements.opening, trusted=trusted)
+    if form.notation is Notation.JSON:
+        return JsonArguments()
+    return LiteralArguments(keywords=form.notation is Notation.PYTHONIC)
 
 
 class JsonArguments:
@@ -140,15 +142,18 @@ class ElementArguments:
     """Arguments that are one element each: text as it stands, other values as JSON.
 
     A value that may be text leaves as it comes as soon as it can be nothing else; one that is JSON does
-    where the constraint wrote it (``trusted``), else it is read as Python writes it, too. Of a key that comes
-    twice the first value counts.
+    where the constraint wrote it (``trusted``), else it is read as Python writes it, too, and a key without a
+    value is none. Of a key that comes twice the first value counts. ``opening`` stands before each key.
     """
 
-    def __init__(self, parameters: Parameters, *, trusted: bool) -> None:
+    def __init__(self, parameters: Parameters, opening: str, *, trusted: bool) -> None:
         self.complete = False
         self._parameters = parameters
+        self._opening = opening
         self._trusted = trusted
         self._keys: set[str] = set()
+        self._key = ""  # of the value being read, until something of it leaves
+        self._begun = False
         self._value: _ValueReader | None = None
 
     @property
@@ -158,33 +163,55 @@ class ElementArguments:
     def feed(self, lexeme: Lexeme) -> str:
         terminal, text = lexeme
         match terminal:
-            case "KEY":
-                return self._begun(text)
+            case "KEY" if text not in self._keys:
+                self._begin(text)
+                return self._with_key("") if self._trusted else ""
             case "VALUE_END" | "CDATA_END" if self._value is not None:
-                last, self._value = self._value.end(), None
-                return last
+                return self._ended(self._value)
             case "CDATA_OPEN" if self._value is not None:
                 self._value.told(text=True)
             case _ if terminal.endswith("_KIND") and self._value is not None:
                 self._value.told(text=terminal == "TEXT_KIND")
             case _ if terminal == RAW and self._value is not None:
-                return self._value.feed(text)
+                value = self._value.feed(text)
+                return self._with_key(value) if value else ""
         return ""
 
     def close(self) -> str:
         self.complete = True
-        return "}" if self._keys else "{}"
+        return "}" if self._begun else "{}"
 
     def cut(self, text: str) -> str:
         return ""  # the beginning of a closing marker, at most
 
-    def _begun(self, key: str) -> str:
-        if key in self._keys:
-            return ""
-        before = ", " if self._keys else "{"
+    def _begin(self, key: str) -> None:
         self._keys.add(key)
+        self._key = key
         self._value = _ValueReader(self._parameters.value(key), trusted=self._trusted)
-        return f"{before}{_in_json(key)}: "
+
+    def _with_key(self, value: str) -> str:
+        """What comes of a value, after its key where nothing of it has come."""
+        key, self._key = self._key, ""
+        if not key:
+            return value
+        opening, self._begun = ", " if self._begun else "{", True
+        return f"{opening}{_in_json(key)}: {value}"
+
+    def _ended(self, value: _ValueReader) -> str:
+        self._value = None
+        rest = value.end()
+        if not self._trusted:
+            self._refuse_swallowed(value.text)
+            if not rest:
+                self._key = ""
+                return ""
+        return self._with_key(rest)
+
+    def _refuse_swallowed(self, text: str) -> None:
+        """A required parameter that stands within the value of another, since the other's end is wrong."""
+        for each in self._parameters.declared:
+            if each.required and each.key not in self._keys and f"{self._opening}{each.key}" in text:
+                raise NotASpan(f"the value of a parameter holds {each.key}")
 
 
 class _ValueReader:
@@ -199,8 +226,14 @@ class _ValueReader:
         self._is_other = not value.may_be_text
         self._structured = False  # it may be an array or an object, which only its end can tell
         self._opened = False
+        self._parts: list[str] = []
         self.quoted = False
         self._escaped = False
+
+    @property
+    def text(self) -> str:
+        """All of the value that has come, where nothing constrains it."""
+        return "".join(self._parts)
 
     def told(self, *, text: bool) -> None:
         """The dialect says what the value is; it is believed where the schema allows that."""
@@ -213,6 +246,8 @@ class _ValueReader:
         if self._is_other and self._trusted:
             self._follow_quotes(text)
             return text
+        if not self._trusted:
+            self._parts.append(text)
         self._waiting.append(text)
         if not (self._is_text or self._is_other or self._structured):
             begun = "".join(self._waiting)
@@ -224,10 +259,16 @@ class _ValueReader:
     def end(self) -> str:
         whole = "".join(self._waiting)
         if self._is_other:
-            return "" if self._trusted else _as_json(whole)
+            return "" if self._trusted else self._as_json(whole)
         if not self._is_text and self._value.is_other(whole):
             return whole.strip()
         return self._let_go() + '"'
+
+    def _as_json(self, text: str) -> str:
+        """The JSON of a value as a model wrote it; where it wrote none, null or nothing."""
+        if text.strip().lower() in _ABSENT:
+            return "null" if "null" in self._value.types else ""
+        return _as_json(text)
 
     def _follow_quotes(self, text: str) -> None:
         for character in text:

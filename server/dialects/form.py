@@ -114,6 +114,11 @@ class ElementForm:
     cdata: tuple[Literal | Marker, Literal | Marker] | None
     gaps: Gaps
 
+    @property
+    def opening(self) -> str:
+        """The text before a key."""
+        return self.parameter[0].text if isinstance(self.parameter[0], Literal | Marker) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class SpanForm:

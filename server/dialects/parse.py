@@ -97,7 +97,7 @@ class TurnParser:
         self._span_tokens = frozenset(
             each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
         )
-        new_arguments = partial(arguments_reader, self._form.notation, parameters or {}, trusted=trusted)
+        new_arguments = partial(arguments_reader, self._form, parameters or {}, trusted=trusted)
         ends = self._form.ends_with_arguments
         self._reader = CallReader(self._names, new_id, new_arguments, ends_with_arguments=ends)
 
@@ -282,6 +282,8 @@ class TurnParser:
             case _State.REASONING if opens_call and marker == self._opener:
                 self._emit_reasoning(self._thought.end_before_markup(), events)
                 self._open_span(marker, events)
+            case _State.START | _State.TEXT if marker == self._think_close and self._reader.completed:
+                pass  # a call has ended the thought
             case _State.START if marker == self._think_open or (self._segments and marker in self._parts):
                 self._begin_part(marker)
             case _State.TEXT if self._segment is not None and marker == self._segment.close:

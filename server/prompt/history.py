@@ -31,7 +31,8 @@ def conversation(
 ) -> list[Rendered]:
     """The messages as a lenient template takes them. ``reasoning`` are the dialect's markers of a thought.
 
-    Raises ``InvalidRequest`` naming the field for arguments that are no JSON object.
+    Raises ``InvalidRequest`` naming the field for arguments that are no JSON object, and for a result of no
+    call.
     """
     ids = _Ids(messages)
     apart = [_thought_apart(message, reasoning) for message in messages]
@@ -55,7 +56,7 @@ def _thought_apart(message: Message, reasoning: tuple[str, str] | None) -> Messa
 def _message(message: Message, index: int, ids: _Ids, hide: Hide) -> Rendered:
     result: Rendered = {"role": message.role, "content": hide(message.content or "")}
     if message.role == "tool":
-        id, name = ids.answered(message)
+        id, name = ids.answered(message, index)
         return result | {"tool_call_id": hide(id), "name": hide(name)}
     if message.name:
         result["name"] = hide(message.name)
@@ -91,16 +92,19 @@ class _Ids:
         self._open += [(id, call.name) for id, call in zip(ids, message.tool_calls, strict=True)]
         return ids
 
-    def answered(self, message: Message) -> tuple[str, str]:
+    def answered(self, message: Message, index: int) -> tuple[str, str]:
         """Id and name of the call that a result belongs to: the open one of its id, or the first open one
-        that no result asks for. A result without a call, its call cut off with the older part of the
-        conversation perhaps, keeps the id and name it has."""
+        that no result asks for. A result of no call would be text of unknown origin that the model trusts."""
         given = message.tool_call_id
         same = (at for at, (id, _) in enumerate(self._open) if id == given)
         unasked = (at for at, (id, _) in enumerate(self._open) if not given or id not in self._asked_for)
         for at in itertools.chain(same, unasked):
             return self._open.pop(at)
-        return given or self._made_up(), message.name or ""
+        field = f"messages[{index}].tool_call_id"
+        raise InvalidRequest(
+            f"{field} must be that of an earlier call without a result: messages[{index}] answers none",
+            param=field,
+        )
 
     def _made_up(self) -> str:
         while True:

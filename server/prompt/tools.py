@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from server.dialects.dialect import Dialect
-from server.dialects.form import written_calls
+from server.dialects.form import Notation, span_form, written_calls
 from server.prompt.history import Hide, Rendered, mapped
 from server.turn import ResponseFormat, Tool, ToolCall
 
@@ -126,13 +126,16 @@ def tools_text(tools: Sequence[Rendered], dialect: Dialect) -> str:
     """The system text that offers tools to a model whose template does not: one line of JSON a tool, and
     the form of a call in the dialect's own markers."""
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    example = written_calls(dialect, [ToolCall("", "FUNCTION", '{"PARAMETER": VALUE}')])
+    as_json = span_form(dialect).notation is Notation.JSON
+    value = "VALUE" if as_json else '"VALUE"'  # other notations write each value by itself
+    example = written_calls(dialect, [ToolCall("", "FUNCTION", f'{{"PARAMETER": {value}}}')])
     several = "Several calls at once are several such blocks, one after another. " if dialect.parallel else ""
     return (
         "# Functions\n\n"
         "These functions can be called. Each line is one function, its parameters as JSON Schema:\n"
         f"<tools>\n{lines}\n</tools>\n\n"
-        "A call is written exactly like this, with the function's name and a JSON object of arguments:\n"
+        "A call is written exactly like this, with the function's name and "
+        f"{'a JSON object of arguments' if as_json else 'each argument'}:\n"
         f"{example}\n"
         f"{several}The result of each call comes back between <tool_response> and </tool_response>. "
         "Call a function when it helps with the request; otherwise answer in plain text."
