@@ -224,6 +224,22 @@ def test_a_schema_no_arguments_satisfy_is_refused(schema: object, keyword: str) 
     assert keyword.split(".")[-1] in error.param + error.message
 
 
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"type": "integer", "enum": ["1", "2"]}, "properties.b.enum"),
+        (False, "properties.b"),
+        (
+            {"type": "object", "required": ["c"], "properties": {"c": {"type": "array", "const": "x"}}},
+            "properties.b.properties.c.const",
+        ),
+    ],
+)
+def test_a_required_property_no_value_satisfies_is_named(schema: object, path: str) -> None:
+    whole = {"type": "object", "required": ["a", "b"], "properties": {"a": {}, "b": schema}}
+    assert refusal(whole).param == f"{FIELD}.{path}"
+
+
 def test_only_a_response_may_be_no_object() -> None:
     assert check('{"type": "array"}', param=FIELD).empty == frozenset()
     assert refusal({"type": "array"}).param == f"{FIELD}.type"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 import jsonschema_rs
 
 from server.schema.document import DEPTH_LIMIT
 from server.schema.drafts import DYNAMIC_REFERENCES, SAME_INSTANCE, Draft
 from server.schema.problem import Refused
-from server.schema.references import Index, Schema, children
+from server.schema.references import Index, Schema, children, escaped
 
 CASE_LIMIT = 256
 """Alternatives a schema may multiply out to before its satisfiability is left undecided: set algebra
@@ -32,7 +33,7 @@ def _decided(index: Index, *, as_object: bool) -> frozenset[str]:
     canonical = jsonschema_rs.canonicalize(root, draft=draft, validate_formats=True, offline=True)
     impossible = jsonschema_rs.canonical.Satisfiability.NO
     if canonical.satisfiability() == impossible:
-        raise _refused_as_empty(root, draft)
+        raise _refused_as_empty(index, root, draft)
     if as_object:
         objects = jsonschema_rs.canonicalize({"type": "object"}, draft=draft, validate_formats=True)
         if canonical.intersect(objects).satisfiability() == impossible:
@@ -62,7 +63,7 @@ def _empty(root: Schema, draft: int) -> dict[str, jsonschema_rs.canonical.Unsati
     return jsonschema_rs.canonical.find_unsatisfiable(root, draft=draft, validate_formats=True, offline=True)
 
 
-def _refused_as_empty(root: Schema, draft: int) -> Refused:
+def _refused_as_empty(index: Index, root: Schema, draft: int) -> Refused:
     """Follows the reasons down to the keywords at fault."""
     reasons = _empty(root, draft)
     at = ""
@@ -74,10 +75,11 @@ def _refused_as_empty(root: Schema, draft: int) -> Refused:
         elif isinstance(reason, jsonschema_rs.canonical.UnsatisfiableReason.Conflict):
             causes = reason.causes
         else:
+            keywords = []
             break
         keywords = sorted({keyword for cause in causes for keyword in cause.keywords})
         inner = (cause.pointer for cause in causes if cause.pointer != at and cause.pointer in reasons)
-        deeper = next(inner, None)
+        deeper = next(inner, None) or _impossible_property(index, at, reasons)
         if deeper is None:
             at = causes[0].pointer if len(causes) == 1 else at
             break
@@ -85,6 +87,15 @@ def _refused_as_empty(root: Schema, draft: int) -> Refused:
     what = f"{' and '.join(keywords)} together" if len(keywords) > 1 else "it"
     keyword = keywords[0] if keywords else ""
     return Refused(at, keyword, f"no value satisfies {what}", "schema_unsatisfiable")
+
+
+def _impossible_property(index: Index, at: str, reasons: Container[str]) -> str | None:
+    """The first required property that no value satisfies."""
+    schema = index.schemas.get(at)
+    required = schema.get("required") if isinstance(schema, dict) else None
+    names = required if isinstance(required, list) else []
+    places = (f"{at}/properties/{escaped(name)}" for name in names)
+    return next((place for place in places if place in reasons), None)
 
 
 def _most_cases(index: Index, inner_first: list[str]) -> int:
