@@ -317,3 +317,12 @@ def test_messages_hold_no_raw_client_text() -> None:
 def test_many_choices_are_left_undecided() -> None:
     schema = {"allOf": [{"anyOf": [{"required": [f"a{n}"]}, {"required": [f"b{n}"]}]} for n in range(30)]}
     assert check(json.dumps(schema), param=FIELD, as_object=True).empty == frozenset()
+
+
+def test_wide_choices_are_left_undecided() -> None:
+    def choice(count: int) -> object:
+        wide = [{"properties": {f"p{n}_{m}": {} for m in range(count)}} for n in range(2)]
+        return {"type": "object", "anyOf": wide, "properties": {"a": {"type": "null", "enum": [1]}}}
+
+    assert check(json.dumps(choice(10)), param=FIELD).empty
+    assert not check(json.dumps(choice(800)), param=FIELD).empty
