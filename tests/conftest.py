@@ -39,16 +39,26 @@ def model_file() -> Callable[[str], Path]:
 def sdist_dir() -> Path:
     """The unpacked ``vendor/llama.cpp/models`` of the source distribution of the installed llama-cpp-python,
     under its path: ``sdist_dir / "vendor/llama.cpp/models/templates"``."""
-    release = version("llama-cpp-python")
-    name = f"llama_cpp_python-{release}"
+    return _unpacked("llama-cpp-python", version("llama-cpp-python"), "vendor/llama.cpp/models/")
+
+
+@pytest.fixture(scope="session")
+def schema_suite_dir() -> Path:
+    """The unpacked ``json/tests`` of the source distribution of jsonschema: the official tests."""
+    return _unpacked("jsonschema", "4.26.0", "json/tests/")
+
+
+def _unpacked(package: str, release: str, under: str) -> Path:
+    """A folder of a package's source distribution, under its path there."""
+    name = f"{package.replace('-', '_')}-{release}"
     target = download.cache_folder() / "sources" / name
     if not target.exists():
         staging = target.with_name(f".{name}.{os.getpid()}")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
-        archive = _sdist(f"llama-cpp-python=={release}", staging)
+        archive = _sdist(package, release, staging)
         with tarfile.open(archive) as sources:
-            _extract(sources, f"{name}/vendor/llama.cpp/models/", staging)
+            _extract(sources, f"{name}/{under}", staging)
         # Another process may have been quicker; its files are the same.
         if not target.exists():
             os.rename(staging / name, target)
@@ -64,19 +74,12 @@ def templates(sdist_dir: Path) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in paths}
 
 
-def _sdist(requirement: str, folder: Path) -> Path:
+def _sdist(package: str, release: str, folder: Path) -> Path:
     """pip asks the package for its metadata, for which it fetches build tools (as wheels); it compiles
     nothing."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--no-binary=llama-cpp-python",
-        "--quiet",
-    ]
-    done = subprocess.run([*command, f"--dest={folder}", requirement], capture_output=True, text=True)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", f"--no-binary={package}", "--quiet"]
+    command += [f"--dest={folder}", f"{package}=={release}"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (archive,) = folder.glob("*.tar.gz")
     return archive

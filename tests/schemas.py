@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
+from server.schema.compiling import ENGINE_LIMITS
 from server.schema.lower import Lowered
 
 BYTES = LLTokenizer("byte")
@@ -34,7 +35,7 @@ def grammar(lowered: Lowered) -> str:
 
 
 def matcher(lowered: Lowered) -> LLMatcher:
-    made = LLMatcher(BYTES, grammar(lowered), log_level=0)
+    made = LLMatcher(BYTES, grammar(lowered), log_level=0, limits=ENGINE_LIMITS)
     assert not made.is_error(), made.get_error()
     return made
 

@@ -224,6 +224,22 @@ def test_a_schema_no_arguments_satisfy_is_refused(schema: object, keyword: str) 
     assert keyword.split(".")[-1] in error.param + error.message
 
 
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"type": "integer", "enum": ["1", "2"]}, "properties.b.enum"),
+        (False, "properties.b"),
+        (
+            {"type": "object", "required": ["c"], "properties": {"c": {"type": "array", "const": "x"}}},
+            "properties.b.properties.c.const",
+        ),
+    ],
+)
+def test_a_required_property_no_value_satisfies_is_named(schema: object, path: str) -> None:
+    whole = {"type": "object", "required": ["a", "b"], "properties": {"a": {}, "b": schema}}
+    assert refusal(whole).param == f"{FIELD}.{path}"
+
+
 def test_only_a_response_may_be_no_object() -> None:
     assert check('{"type": "array"}', param=FIELD).empty == frozenset()
     assert refusal({"type": "array"}).param == f"{FIELD}.type"
@@ -301,3 +317,12 @@ def test_messages_hold_no_raw_client_text() -> None:
 def test_many_choices_are_left_undecided() -> None:
     schema = {"allOf": [{"anyOf": [{"required": [f"a{n}"]}, {"required": [f"b{n}"]}]} for n in range(30)]}
     assert check(json.dumps(schema), param=FIELD, as_object=True).empty == frozenset()
+
+
+def test_wide_choices_are_left_undecided() -> None:
+    def choice(count: int) -> object:
+        wide = [{"properties": {f"p{n}_{m}": {} for m in range(count)}} for n in range(2)]
+        return {"type": "object", "anyOf": wide, "properties": {"a": {"type": "null", "enum": [1]}}}
+
+    assert check(json.dumps(choice(10)), param=FIELD).empty
+    assert not check(json.dumps(choice(800)), param=FIELD).empty

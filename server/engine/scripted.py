@@ -38,6 +38,7 @@ from server.engine.protocol import (
     Vocabulary,
 )
 from server.errors import StartupFailed
+from server.schema.compiling import ENGINE_LIMITS
 
 TEMPLATE = """{%- if tools %}<|im_start|>system
 # Tools
@@ -127,7 +128,7 @@ class ByteVocabulary:
         return _MARKUP
 
     def matcher(self, constraint: str) -> LLMatcher:
-        matcher = LLMatcher(self._tokenizer, constraint, log_level=0)
+        matcher = LLMatcher(self._tokenizer, constraint, log_level=0, limits=ENGINE_LIMITS)
         if matcher.is_error():
             raise ConstraintRefused(matcher.get_error())
         return matcher

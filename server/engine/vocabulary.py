@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 
 from server.engine.llama_tokens import Tokens
 from server.engine.protocol import ConstraintRefused, Vocabulary
+from server.schema.compiling import ENGINE_LIMITS
 
 _SPECIAL = b"\xff"  # how llguidance is told that a token is special
 _HTML = """
@@ -71,7 +72,7 @@ class LlamaVocabulary:
 
     def matcher(self, constraint: str) -> LLMatcher:
         grammar = LLMatcher.grammar_from_lark(constraint)
-        matcher = LLMatcher(self._llguidance, grammar, log_level=0, limits=LLParserLimits())
+        matcher = LLMatcher(self._llguidance, grammar, log_level=0, limits=ENGINE_LIMITS)
         if matcher.is_error():
             raise ConstraintRefused(matcher.get_error())
         return matcher

@@ -36,6 +36,11 @@ _FORM = {
     "json_allowed_escapes": 'nrbtf\\"',
 }
 
+ENGINE_LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000)
+"""For matchers that generate. Where a key may begin, the engine keeps four items for each optional property,
+those of all alternatives together; its own limit of 2,000 ended answers with 500 of them. At 20,000 such a
+step takes about a second."""
+
 _TOKENIZER = LLTokenizer("byte")
 _LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_grammar_size=100_000, verbose_errors=False)
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 import jsonschema_rs
 
 from server.schema.document import DEPTH_LIMIT
 from server.schema.drafts import DYNAMIC_REFERENCES, SAME_INSTANCE, Draft
 from server.schema.problem import Refused
-from server.schema.references import Index, Schema, children
+from server.schema.references import Index, Schema, children, escaped
 
 CASE_LIMIT = 256
 """Alternatives a schema may multiply out to before its satisfiability is left undecided: set algebra
 on 30 two-way choices in one ``allOf`` took 12 seconds and 1.2 GB."""
 
+PAIR_LIMIT = 500_000
+"""Pairs of properties of alternatives, which the algebra compares: a million of them took a second."""
+
 
 def empty_schemas(index: Index, inner_first: list[str], *, as_object: bool) -> frozenset[str]:
     """The subschemas known to admit no value. Refuses where the root is one of them."""
-    if _most_cases(index, inner_first) <= CASE_LIMIT:
+    if _affordable(index, inner_first):
         try:
             return _decided(index, as_object=as_object)
         except (jsonschema_rs.ValidationError, jsonschema_rs.canonical.CanonicalizationError):
@@ -32,7 +36,7 @@ def _decided(index: Index, *, as_object: bool) -> frozenset[str]:
     canonical = jsonschema_rs.canonicalize(root, draft=draft, validate_formats=True, offline=True)
     impossible = jsonschema_rs.canonical.Satisfiability.NO
     if canonical.satisfiability() == impossible:
-        raise _refused_as_empty(root, draft)
+        raise _refused_as_empty(index, root, draft)
     if as_object:
         objects = jsonschema_rs.canonicalize({"type": "object"}, draft=draft, validate_formats=True)
         if canonical.intersect(objects).satisfiability() == impossible:
@@ -62,7 +66,7 @@ def _empty(root: Schema, draft: int) -> dict[str, jsonschema_rs.canonical.Unsati
     return jsonschema_rs.canonical.find_unsatisfiable(root, draft=draft, validate_formats=True, offline=True)
 
 
-def _refused_as_empty(root: Schema, draft: int) -> Refused:
+def _refused_as_empty(index: Index, root: Schema, draft: int) -> Refused:
     """Follows the reasons down to the keywords at fault."""
     reasons = _empty(root, draft)
     at = ""
@@ -74,10 +78,11 @@ def _refused_as_empty(root: Schema, draft: int) -> Refused:
         elif isinstance(reason, jsonschema_rs.canonical.UnsatisfiableReason.Conflict):
             causes = reason.causes
         else:
+            keywords = []
             break
         keywords = sorted({keyword for cause in causes for keyword in cause.keywords})
         inner = (cause.pointer for cause in causes if cause.pointer != at and cause.pointer in reasons)
-        deeper = next(inner, None)
+        deeper = next(inner, None) or _impossible_property(index, at, reasons)
         if deeper is None:
             at = causes[0].pointer if len(causes) == 1 else at
             break
@@ -87,13 +92,38 @@ def _refused_as_empty(root: Schema, draft: int) -> Refused:
     return Refused(at, keyword, f"no value satisfies {what}", "schema_unsatisfiable")
 
 
-def _most_cases(index: Index, inner_first: list[str]) -> int:
-    """Upper bound on the alternatives that any one value's schema multiplies out to."""
+def _impossible_property(index: Index, at: str, reasons: Container[str]) -> str | None:
+    """The first required property that no value satisfies."""
+    schema = index.schemas.get(at)
+    required = schema.get("required") if isinstance(schema, dict) else None
+    names = required if isinstance(required, list) else []
+    places = (f"{at}/properties/{escaped(name)}" for name in names)
+    return next((place for place in places if place in reasons), None)
+
+
+def _affordable(index: Index, inner_first: list[str]) -> bool:
+    """Whether no value's schema multiplies out to too many alternatives, or to too wide ones."""
     cases: dict[str, int] = {}
+    widths: dict[str, int] = {}
+    pairs = 0
     for at in inner_first:
         schema = index.schemas[at]
-        cases[at] = 1 if isinstance(schema, bool) else min(_product(index, at, schema, cases), CASE_LIMIT + 1)
-    return max(cases.values())
+        if isinstance(schema, bool):
+            cases[at], widths[at] = 1, 0
+            continue
+        cases[at] = min(_product(index, at, schema, cases), CASE_LIMIT + 1)
+        widths[at] = min(_width(index, at, schema, widths), PAIR_LIMIT)
+        pairs += widths[at] ** 2 if cases[at] > 1 else 0
+    return max(cases.values()) <= CASE_LIMIT and pairs <= PAIR_LIMIT
+
+
+def _width(index: Index, at: str, schema: dict[str, object], widths: dict[str, int]) -> int:
+    """The properties that all alternatives declare together."""
+    declared = schema.get("properties")
+    width = len(declared) if isinstance(declared, dict) else 0
+    width += sum(widths[at + below] for keyword, below, _ in children(schema) if keyword in SAME_INSTANCE)
+    targets = (index.targets.get((at, keyword), "") for keyword in ("$ref", *DYNAMIC_REFERENCES))
+    return width + sum(widths.get(target, 0) for target in targets)
 
 
 def _product(index: Index, at: str, schema: dict[str, object], cases: dict[str, int]) -> int:
