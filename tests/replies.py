@@ -31,7 +31,7 @@ from server.dialects.table import DIALECTS, HERMES
 from server.engine.protocol import Ended, Engine, Piece, Progress, SequenceId
 from server.engine.scripted import ByteVocabulary
 from server.events import Event, Timings, Usage
-from server.frames import Emitted, Finished
+from server.frames import Accepted, Emitted, Finished
 from server.prompt.prompt import CHATML, Prompter
 from server.runner.answer import Answer, Next
 from server.runner.model import LoadedModel, load_model
@@ -228,8 +228,8 @@ def _frames(
 
 
 def _stream(frames: list[AnswerFrame]) -> list[Any]:
-    encoder = ChatEncoder("m", "b0", 1, include_usage=False)
-    chunks = list(encoder.start())
+    encoder = ChatEncoder("m", "b0", 1, include_usage=False, logprobs=False)
+    chunks = list(encoder.start(Accepted(1, 3)))
     for frame in frames:
         if isinstance(frame, Emitted):
             chunks += encoder.chunks(frame)
@@ -247,8 +247,8 @@ def _whole(frames: list[AnswerFrame]) -> dict[str, Any]:
         for frame in frames:
             yield frame
 
-    encoder = ChatEncoder("m", "b0", 1, include_usage=False)
-    whole = encoder.whole(asyncio.run(fold(each(), 1)), logprobs=False)
+    encoder = ChatEncoder("m", "b0", 1, include_usage=False, logprobs=False)
+    whole = encoder.whole(asyncio.run(fold(each(), 1)))
     return {name: value for name, value in _decoded(whole).items() if name != "usage"}
 
 

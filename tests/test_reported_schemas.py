@@ -5,13 +5,11 @@ is right. Each stands in a request beside another tool, as the server prepares i
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance import answered
 from reported import MARKED_NAMES, Requests, inside, tool
-from test_dialects import templates
 from test_prompt import prompter, user
 
 from server.errors import InvalidSchema
@@ -318,8 +316,8 @@ GEMMA_4 = {"google-gemma-4-31B-it", "google-gemma-4-31B-it-interleaved"}
 """Templates that leave out parameters named like three keywords of a schema. The calls may have them."""
 
 
-def test_b91_parameters_named_like_parts_of_a_template(sdist_dir: Path, requests: Requests) -> None:
-    sources = templates(sdist_dir)
+def test_b91_parameters_named_like_parts_of_a_template(templates: dict[str, str], requests: Requests) -> None:
+    sources = templates
     bare = {name: rendered(source, tool("f", {})) for name, source in sources.items()}
     for word in MARKED_NAMES:
         parameters = {"type": "object", "properties": {word: {"type": "null"}}}
@@ -336,8 +334,8 @@ def rendered(source: str, offered: Tool) -> str:
 @pytest.mark.parametrize(
     "parameters", [None, "{}", "true", '{"type": "object"}', '{"type": "object", "properties": {}}']
 )
-def test_b92_tools_without_parameters(sdist_dir: Path, parameters: str | None) -> None:
-    for name, source in templates(sdist_dir).items():
+def test_b92_tools_without_parameters(templates: dict[str, str], parameters: str | None) -> None:
+    for name, source in templates.items():
         assert "right_now" in rendered(source, Tool("right_now", "Does", parameters)), name
 
 
@@ -356,10 +354,12 @@ def test_b94_all_bad_tools_are_named(requests: Requests) -> None:
         assert part in caught.value.message
 
 
-def test_b95_references_are_shown_as_what_they_stand_for(sdist_dir: Path, requests: Requests) -> None:
+def test_b95_references_are_shown_as_what_they_stand_for(
+    templates: dict[str, str], requests: Requests
+) -> None:
     shape = {"type": "object", "properties": {"latitude": {"type": "number"}}, "required": ["latitude"]}
     parameters = {**inside({"$ref": "#/$defs/p"}), "$defs": {"p": shape}}
-    for name, source in templates(sdist_dir).items():
+    for name, source in templates.items():
         assert rendered(source, tool("f", parameters)) == rendered(source, tool("f", inside(shape))), name
     assert requests.calls(parameters).allow({"a": {"latitude": 1}})
     assert not requests.calls(parameters).allow({"a": "1"})

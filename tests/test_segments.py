@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from answers import folded
@@ -22,7 +21,6 @@ from server.schema.parameters import parameters
 from server.turn import Message, Tool, ToolCall, Turn
 
 TOKENS = pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "text"])
-TEMPLATES = Path("vendor/llama.cpp/models/templates")
 
 
 def row_of(name: str) -> Dialect:
@@ -132,26 +130,26 @@ def test_each_value_of_kimi_k3_says_its_type() -> None:
         assert not has(kind, value)
 
 
-def prompt(sdist_dir: Path, template: str, effort: str | None = None) -> Prompt:
-    source = (sdist_dir / TEMPLATES / f"{template}.jinja").read_text()
+def prompt(templates: dict[str, str], template: str, effort: str | None = None) -> Prompt:
+    source = templates[template]
     prompter = Prompter(source, detect(source), ByteVocabulary())
     tools = (Tool("get", "gets", '{"type": "object", "properties": {}}'),)
     return prompter.prompt(Turn((Message("user", "Hello"),), tools, reasoning_effort=effort))
 
 
-def test_what_a_prompt_begins_of_the_answer_is_left_to_the_answer(sdist_dir: Path) -> None:
-    assert prompt(sdist_dir, "meetkai-functionary-medium-v3.2").text.endswith("<|end_header_id|>\n\n")
-    thinking = prompt(sdist_dir, "Kimi-K3")
+def test_what_a_prompt_begins_of_the_answer_is_left_to_the_answer(templates: dict[str, str]) -> None:
+    assert prompt(templates, "meetkai-functionary-medium-v3.2").text.endswith("<|end_header_id|>\n\n")
+    thinking = prompt(templates, "Kimi-K3")
     assert thinking.text.endswith("<|open|>think<|sep|>")
     assert (thinking.reasoning_open, thinking.reasoning_over) == (True, False)
-    silent = prompt(sdist_dir, "Kimi-K3", "none")
+    silent = prompt(templates, "Kimi-K3", "none")
     assert silent.text.endswith('role="assistant"<|sep|>')
     assert (silent.reasoning_open, silent.reasoning_over) == (False, True)
 
 
 @pytest.mark.parametrize(("effort", "shown"), [("low", "low"), ("medium", "high"), ("xhigh", "max")])
-def test_efforts_of_kimi_k3(sdist_dir: Path, effort: str, shown: str) -> None:
-    assert f"`thinking_effort={shown}`" in prompt(sdist_dir, "Kimi-K3", effort).text
+def test_efforts_of_kimi_k3(templates: dict[str, str], effort: str, shown: str) -> None:
+    assert f"`thinking_effort={shown}`" in prompt(templates, "Kimi-K3", effort).text
 
 
 @TOKENS

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from test_dialects import templates
 
 from server.dialects.detect import detect
 from server.engine.scripted import ByteVocabulary
@@ -47,8 +44,8 @@ SWITCHED = {
 
 
 @pytest.mark.parametrize("name", SWITCHED)
-def test_thinking_is_switched_in_every_template_that_can(sdist_dir: Path, name: str) -> None:
-    source = templates(sdist_dir)[name]
+def test_thinking_is_switched_in_every_template_that_can(templates: dict[str, str], name: str) -> None:
+    source = templates[name]
     on, off = prompt(source, enable_thinking=True), prompt(source, enable_thinking=False)
     assert not off.reasoning_open
     assert on.text != off.text
@@ -58,8 +55,8 @@ def test_thinking_is_switched_in_every_template_that_can(sdist_dir: Path, name: 
     assert prompt(source, "high").reasoning_open == on.reasoning_open
 
 
-def test_effort_is_written_where_a_template_has_it(sdist_dir: Path) -> None:
-    sources = templates(sdist_dir)
+def test_effort_is_written_where_a_template_has_it(templates: dict[str, str]) -> None:
+    sources = templates
     for effort in ("low", "medium", "high"):
         assert f"Reasoning: {effort}" in prompt(sources["openai-gpt-oss-120b"], effort).text
     assert prompt(sources["tencent-Hy3"], "max").text == prompt(sources["tencent-Hy3"], "high").text

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_dialects import OWN, templates
+from test_dialects import OWN
 from tiny import TOKEN_MARKERS, tiny_model
 from told import Told, WithTemplate, told
 
@@ -114,14 +114,14 @@ CHOICES = (
 @pytest.mark.parametrize(("kind", "name"), list(pairs()))
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_comes_out_has_the_right_form(
-    sdist_dir: Path,
+    templates: dict[str, str],
     engines: Callable[[str], tuple[Engine, Settings]],
     kind: str,
     name: str,
     seed: int,
 ) -> None:
     engine, settings = engines(kind)
-    model = model_of(WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
+    model = model_of(WithTemplate(engine, templates[name]), settings)  # type: ignore[arg-type]
     assert model.facts.dialect == OWN.get(name, "generic")
     ends_thought, opens_call = _biases(model)
     for number, (choice, parallel) in enumerate(CHOICES):
@@ -161,10 +161,10 @@ THINKING = (
 @pytest.mark.model
 @pytest.mark.parametrize(("kind", "name"), THINKING)
 def test_a_thought_has_as_many_tokens_as_it_may(
-    sdist_dir: Path, engines: Callable[[str], tuple[Engine, Settings]], kind: str, name: str
+    templates: dict[str, str], engines: Callable[[str], tuple[Engine, Settings]], kind: str, name: str
 ) -> None:
     engine, settings = engines(kind)
-    model = model_of(WithTemplate(engine, templates(sdist_dir)[name]), settings)  # type: ignore[arg-type]
+    model = model_of(WithTemplate(engine, templates[name]), settings)  # type: ignore[arg-type]
     for number, budget in enumerate((0, 12)):
         turn = Turn(HISTORY, TOOLS, ToolChoice("required", ("get",)), max_tokens=150, reasoning_budget=budget)
         turn = msgspec.structs.replace(turn, reasoning_effort="high" if budget else None)

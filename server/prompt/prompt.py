@@ -175,10 +175,12 @@ class Prompter:
         ]
 
     def _begun(self, text: str) -> str:
-        """What a prompt ends with that the answer itself begins with, where answers have marked parts."""
-        openers = (
-            (self.dialect.opener, *(each.open for each in self.dialect.text)) if self.dialect.text else ()
-        )
+        """What a prompt ends with that the answer itself begins with, where answers have marked parts; a
+        thought that the prompt opens stays open."""
+        dialect = self.dialect
+        if not dialect.text or (dialect.reasoning and text.endswith(dialect.reasoning[0])):
+            return ""
+        openers = (dialect.opener, *(each.open for each in dialect.text))
         return max((each for each in openers if text.endswith(each)), key=len, default="")
 
     def _reasoning_open(self, text: str) -> bool:
