@@ -22,6 +22,8 @@ class HeldText:
         self.stopped = False
 
     def push(self, text: str) -> str:
+        if not text:
+            return ""
         if self.skip_space:
             text = text.lstrip(SPACE)
             self.skip_space = not text
