@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from writings import Writings
+from writings import Writings, plain
 
 from server.errors import InvalidSchema
 from server.schema.cache import Cache, Prepared
@@ -44,7 +43,7 @@ class Decided:
 def answered(schema: object, *, as_object: bool = False) -> Prepared | Problem:
     """The schema prepared as for an answer (or, ``as_object``, for a tool), or why it is refused."""
     try:
-        return Cache().prepared(json.dumps(schema), "response_format", as_object)
+        return Cache().prepared(plain(schema), "response_format", as_object)
     except InvalidSchema as error:
         refused = error.__context__
     assert isinstance(refused, Refused)
@@ -68,7 +67,7 @@ def decided(made: Prepared, cases: list[tuple[object, bool]]) -> Iterator[Decide
     writings = Writings(made.lowered)
     for value, valid in cases:
         admitted = writings.admit(value)
-        failure = made.verifier.failure(json.dumps(value))
+        failure = made.verifier.failure(plain(value))
         yield Decided(
             _outcome(admitted, failure is None, valid), None if failure is None else failure.keyword
         )

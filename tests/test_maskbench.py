@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ class Record:
 
 
 def record(line: str) -> Record:
-    read = json.loads(line)
+    read = json.loads(line, parse_float=Decimal)
     made = answered(read["schema"])
     cases = [(test["data"], test["valid"]) for test in read["tests"]]
     if isinstance(made, Problem):

@@ -4,7 +4,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schemas import holds, matcher
 
+from server.schema.cache import Cache
 from server.schema.check import check
 from server.schema.verify import Failure, Verifier, asserts_format, decode, nests_deeper
 
@@ -69,6 +71,32 @@ def test_values(schema: object, valid: list[str], invalid: list[str]) -> None:
         assert failure(schema, text) is None, text
     for text in invalid:
         assert failure(schema, text) is not None, text
+
+
+LONG = "0.30000000000000001665"
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        (f'{{"maximum": {LONG}}}', [LONG, "0.3"], [f"{LONG}1"]),
+        (f'{{"exclusiveMinimum": {LONG}}}', [f"{LONG}1"], [LONG, "0.3"]),
+        (f'{{"const": {LONG}}}', [LONG, f"{LONG}0"], ["0.3", f"{LONG}1"]),
+        (f'{{"enum": [1, [{LONG}]]}}', [f"[{LONG}]", "1"], ["[0.3]"]),
+        (f'{{"not": {{"const": {LONG}}}}}', ["0.3", f"{LONG}1"], [LONG]),
+        (f'{{"minimum": 0.3, "exclusiveMaximum": {LONG}}}', ["0.3"], [LONG, "0.2"]),
+        ('{"maximum": 12345678901234567890.0}', ["12345678901234567890"], ["12345678901234567891"]),
+    ],
+)
+def test_numbers_of_a_schema_are_exact(schema: str, valid: list[str], invalid: list[str]) -> None:
+    made = Cache().prepared(schema, "p", False)
+    start = matcher(made.lowered)
+    for text in valid:
+        assert made.verifier.failure(text) is None, text
+        assert holds(start, text), text
+    for text in invalid:
+        assert made.verifier.failure(text) is not None, text
+        assert not made.lowered.exact or not holds(start, text), text
 
 
 def test_formats_count_in_every_draft() -> None:

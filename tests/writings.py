@@ -203,6 +203,15 @@ def _values(node: dict[str, object]) -> list[object]:
     return [*_listed(node, "enum"), *([node["const"]] if "const" in node else [])]
 
 
+def plain(value: object) -> str:
+    """A value as JSON, with the digits of its decimals."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(name)}: {plain(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(plain, value))}]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
 def _listed(node: dict[str, object], keyword: str) -> list[object]:
     value = node.get(keyword)
     return value if isinstance(value, list) else []

@@ -46,6 +46,10 @@ class _TooLarge(Exception):
     """A schema is recursive, or has too many parts to be written out."""
 
 
+class _Inexact(Exception):
+    """A number has more digits than the engine's."""
+
+
 def complement(index: Index, at: str, types: object) -> Schema | None:
     """A schema without references that admits exactly the values of these types (any, if None) that
     the schema at ``at`` refuses. None if undecided."""
@@ -65,7 +69,10 @@ def complement(index: Index, at: str, types: object) -> Schema | None:
     except ValueError:  # ValidationError and CanonicalizationError alike
         return None
     order = {name: place for place, name in enumerate(_property_names(written))}
-    return _plain(canonical.to_json_schema(), order)
+    try:
+        return _plain(canonical.to_json_schema(), order)
+    except _Inexact:
+        return None
 
 
 def disjoint(index: Index, parent: str, left: str, right: str) -> bool:
@@ -218,7 +225,10 @@ def _plain(schema: object, order: dict[str, int]) -> Schema:
 
 def _value(value: object, order: dict[str, int]) -> object:
     if isinstance(value, Decimal):
-        return float(value)
+        number = float(value)
+        if Decimal(repr(number)) != value:
+            raise _Inexact
+        return number
     if isinstance(value, list):
         return [_value(each, order) for each in value]
     if isinstance(value, dict):
@@ -236,7 +246,8 @@ def _value(value: object, order: dict[str, int]) -> object:
 
 
 def scalar_key(value: object) -> str:
-    """Equal for equal JSON values: 1 and 1.0 are one value, 1 and true are two."""
+    """Equal for equal JSON values: 1 and 1.0 are one value, 1 and true are two. A number that is no double
+    may seem equal to its text."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return json.dumps(value, sort_keys=True)
+    return json.dumps(value, sort_keys=True, default=str)

@@ -7,6 +7,7 @@ the same thing are written in today's.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import jsonschema_rs
 
@@ -14,7 +15,7 @@ from server.errors import quoted
 from server.schema.drafts import Draft
 from server.schema.problem import Refused
 from server.schema.references import Schema, children
-from server.schema.verify import pointer
+from server.schema.verify import exact, pointer
 
 TEXT_LIMIT = 1024 * 1024
 DEPTH_LIMIT = 64
@@ -42,11 +43,15 @@ def _decoded(text: str) -> Schema:
     return document
 
 
-def _finite(digits: str) -> float:
+def _finite(digits: str) -> float | int | Decimal:
+    """A double where it is the number that is written, else the number itself."""
     number = float(digits)
     if number in (float("inf"), float("-inf")):
         raise ValueError("a number is out of range")
-    return number
+    written = exact(digits)
+    if written == Decimal(repr(number)):
+        return number
+    return int(written) if written == written.to_integral_value() else written
 
 
 def _no_constant(name: str) -> object:

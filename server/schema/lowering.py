@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 
 from server.schema import algebra
@@ -203,6 +204,6 @@ def fractions(schemas: Iterable[Schema]) -> frozenset[float]:
             waiting.extend(value)
         elif isinstance(value, dict):
             waiting.extend(value.values())
-        elif isinstance(value, float) and not value.is_integer():
-            found.add(value)
+        elif isinstance(value, float | Decimal) and value != int(value):
+            found.add(float(value))
     return frozenset(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from functools import lru_cache
 
 from server.schema import compiling
@@ -20,6 +21,7 @@ _DOUBLE_EXACT = 2**53
 _INT64_LEAST, _INT64_MOST = -(2**63), 2**63 - 1
 _SMALLEST = 1e-9
 _MULTIPLE_DIGITS = 5
+_NO_FORM = "a bound the engine has no exact form for"
 _STRUCTURED_LIMIT = 32_000
 
 
@@ -69,7 +71,9 @@ def _type(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
 def _listed(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
     """``const`` and ``enum``."""
     if not _sayable(value):
-        lowering.loosen(site.at, keyword, "an integer beyond 63 bits, or a control character")
+        lowering.loosen(
+            site.at, keyword, "an integer beyond 63 bits, a number that is no double, or a control character"
+        )
     elif _structured(value) and len(json.dumps(value)) > _STRUCTURED_LIMIT:
         lowering.loosen(site.at, keyword, f"arrays and objects of more than {_STRUCTURED_LIMIT} characters")
     else:
@@ -86,6 +90,8 @@ def _structured(value: object) -> bool:
 def _sayable(value: object) -> bool:
     if isinstance(value, str):
         return not unsaid(value)
+    if isinstance(value, Decimal):
+        return False
     if isinstance(value, int):
         return _INT64_LEAST <= value <= _INT64_MOST  # the engine rounds larger ones
     if isinstance(value, list):
@@ -97,13 +103,16 @@ def _bound(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
     """The engine keeps bounds as doubles, and those of integers as 64 bits."""
     if isinstance(value, bool):
         return  # draft 4: the bound is in the other keyword
+    if isinstance(value, Decimal):
+        lowering.loosen(site.at, keyword, _NO_FORM)
+        return
     assert isinstance(value, int | float)
     exclusive = f"exclusive{keyword[0].upper()}{keyword[1:]}"
     written = exclusive if site.get(exclusive) is True else keyword
     small = abs(value) <= _DOUBLE_EXACT and (value == 0 or abs(value) >= _SMALLEST)
     largest = site.get("type") == "integer" and (written, value) == ("maximum", _INT64_MOST)
     if not (small or largest):
-        lowering.loosen(site.at, keyword, "a bound the engine has no exact form for")
+        lowering.loosen(site.at, keyword, _NO_FORM)
     elif written.startswith("exclusive") and _next_to_fraction(lowering, site, value):
         # Between 1 (excluded) and 1.5 the engine writes 1 all the same.
         lowering.loosen(site.at, keyword, "an excluded whole number next to a fraction")
@@ -120,8 +129,7 @@ def _next_to_fraction(lowering: Lowering, site: Site, value: float) -> bool:
 
 
 def _multiple(lowering: Lowering, site: Site, keyword: str, value: object) -> None:
-    assert isinstance(value, int | float)
-    if lowering.may_try(f"multipleOf {value}") and _takes_divisor(value):
+    if isinstance(value, int | float) and lowering.may_try(f"multipleOf {value}") and _takes_divisor(value):
         site.out["multipleOf"] = value
     else:
         lowering.loosen(site.at, keyword, "a divisor the engine does not take")

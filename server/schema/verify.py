@@ -127,7 +127,7 @@ class Verifier:
 
 def decode(json_text: str) -> object:
     """The value of a JSON text, with exact numbers. Raises ``ValueError`` or ``RecursionError``."""
-    return json.loads(json_text, parse_float=_exact, parse_constant=_no_constant)
+    return json.loads(json_text, parse_float=exact, parse_constant=_no_constant)
 
 
 def nests_deeper(value: object, limit: int) -> bool:
@@ -160,7 +160,8 @@ def _failure(error: jsonschema_rs.ValidationError) -> Failure:
     )
 
 
-def _exact(digits: str) -> Decimal:
+def exact(digits: str) -> Decimal:
+    """The number that these digits write, exponents cut off far beyond what any bound asks."""
     mantissa, _, exponent = digits.lower().partition("e")
     number = Decimal(mantissa)
     power = number.adjusted() + int(exponent or 0)
