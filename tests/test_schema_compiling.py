@@ -6,7 +6,7 @@ from schemas import BYTES, UNIVERSE, holds, holds_some_order, schemas
 
 from server.errors import InvalidSchema
 from server.schema.cache import Cache
-from server.schema.compiling import engine_text, reductions, takes
+from server.schema.compiling import ENGINE_LIMITS, engine_text, reductions, takes
 
 
 def test_what_the_engine_takes() -> None:
@@ -21,6 +21,19 @@ def test_what_is_taken_is_bounded() -> None:
     choices = [{"anyOf": [{"required": [f"a{n}"]}, {"required": [f"b{n}"]}]} for n in range(40)]
     assert takes({"allOf": choices[:2]})
     assert not takes({"allOf": choices})
+
+
+def test_what_is_taken_never_ends_an_answer_for_want_of_room() -> None:
+    def wide(choices: int, **more: object) -> dict[str, object]:
+        objects = [{"properties": {f"p{n}_{m}": {} for m in range(100)}} for n in range(choices)]
+        return {"type": "object", "anyOf": objects, **more}
+
+    assert takes(wide(40))
+    assert not takes(wide(60))
+    assert not takes({"type": "array", "items": {"$ref": "#/$defs/w"}, "$defs": {"w": wide(60)}})
+    assert not takes(wide(8, allOf=[wide(8)]))
+    start = LLMatcher(BYTES, f"start: %json {engine_text(wide(40))}", log_level=0, limits=ENGINE_LIMITS)
+    assert holds(start, '{"p3_7": 1, "p3_99": 2}')
 
 
 def test_no_escape_spells_a_declared_key() -> None:

@@ -61,19 +61,18 @@ def _in_any_order(name: str, required: Sequence[bool], free: str, gaps: Gaps) ->
 def _in_order(name: str, required: Sequence[bool], free: str, gaps: Gaps) -> Iterator[str]:
     """``NAME_from_PLACE`` is what may come after a parameter, none before the place."""
     count = len(required)
-    for place in range(count + 1):
-        onward = []
-        for later in range(place, count):
-            onward.append(f"{name}_{later} {name}_from_{later + 1}")
-            if required[later]:
-                break
-        complete = not any(required[place:])
-        if free and complete:
-            onward.append(f"{free} {name}_from_{count}")
-        if place == 0:
-            yield _rule(name, gaps.empty if complete else None, gaps.before, onward)
-        else:
-            yield _rule(f"{name}_from_{place}", gaps.last if complete else None, gaps.between, onward)
+    first = next((place for place, each in enumerate(required) if each), count)
+    onward = [f"{name}_{place} {name}_from_{place + 1}" for place in range(min(first + 1, count))]
+    others = [f"{free} {name}_from_{count}"] if free else []
+    if first == count:
+        yield _rule(name, gaps.empty, gaps.before, [*onward, *others])
+    else:
+        yield _rule(name, None, gaps.before, onward)
+    for place in range(1, count):
+        rest = f"{name}_from_{place + 1}"
+        taken = _rule(f"{name}_from_{place}", None, gaps.between, [f"{name}_{place} {rest}"])
+        yield taken if required[place] else f"{taken} | {rest}"
+    yield _rule(f"{name}_from_{count}", gaps.last, gaps.between, others)
 
 
 def _rule(name: str, end: str | None, gap: str, onward: Sequence[str]) -> str:

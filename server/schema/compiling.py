@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from server.schema.drafts import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
+from server.schema.references import Schema, children
 
 # The order in which keywords are given up where a schema is refused. Each entry goes as a whole: the
 # rest would else refuse what the first of them allows.
@@ -41,6 +42,9 @@ ENGINE_LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000)
 those of all alternatives together; its own limit of 2,000 ended answers with 500 of them. At 20,000 such a
 step takes about a second."""
 
+WIDTH_LIMIT = 4_900
+"""Properties that fit into such a row."""
+
 _TOKENIZER = LLTokenizer("byte")
 _LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_grammar_size=100_000, verbose_errors=False)
 
@@ -51,9 +55,59 @@ def engine_text(schema: dict[str, object]) -> str:
 
 
 def takes(schema: dict[str, object]) -> bool:
-    """Whether the engine compiles a schema."""
+    """Whether the engine compiles a schema, and then has room for all that may come next anywhere."""
+    if _Widths(schema).most() > WIDTH_LIMIT:
+        return False
     grammar = f"start: %json {engine_text(schema)}"
     return not LLMatcher(_TOKENIZER, grammar, log_level=0, limits=_LIMITS).is_error()
+
+
+class _Widths:
+    """How many properties the alternatives of any one value have together, when written out."""
+
+    def __init__(self, schema: dict[str, object]) -> None:
+        self._root = schema
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def most(self) -> int:
+        places: list[Schema] = [self._root]
+        widest = 0
+        while places:
+            place = places.pop()
+            if isinstance(place, dict):
+                widest = max(widest, self._measured(place)[1])
+                places += [below for _, _, below in children(place)]
+        return widest
+
+    def _measured(self, schema: object) -> tuple[int, int]:
+        """The number of alternatives, and of their properties."""
+        if not isinstance(schema, dict):
+            return 1, 0
+        if id(schema) not in self._known:
+            self._known[id(schema)] = 1, 0  # for what leads back here
+            self._known[id(schema)] = self._written_out(schema)
+        return self._known[id(schema)]
+
+    def _written_out(self, schema: dict[str, object]) -> tuple[int, int]:
+        count, width = 1, len(_listed(schema, "properties")) + len(_listed(schema, "patternProperties"))
+        parts = [self._measured(each) for each in (*_listed(schema, "allOf"), self._target(schema))]
+        if "anyOf" in schema:
+            branches = [self._measured(each) for each in _listed(schema, "anyOf")]
+            parts.append((sum(each for each, _ in branches), sum(each for _, each in branches)))
+        for alternatives, properties in parts:
+            count, width = count * alternatives, width * alternatives + properties * count
+            count, width = min(count, WIDTH_LIMIT + 1), min(width, WIDTH_LIMIT + 1)
+        return count, width
+
+    def _target(self, schema: dict[str, object]) -> object:
+        definitions = self._root.get("$defs")
+        name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+        return definitions.get(name) if isinstance(definitions, dict) else None
+
+
+def _listed(schema: dict[str, object], keyword: str) -> list[object]:
+    value = schema.get(keyword)
+    return list(value) if isinstance(value, list | dict) else []
 
 
 def reductions(schema: dict[str, object]) -> Iterator[tuple[dict[str, object], list[str]]]:
