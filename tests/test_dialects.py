@@ -233,6 +233,7 @@ OWN = {
     "MiMo-VL": "hermes",
     "MiniMax-M1": "minimax-m1",
     "MiniMax-M2": "minimax-m2",
+    "MiniMax-M3": "minimax-m3",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral-v11-id",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen3-coder",
     "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",

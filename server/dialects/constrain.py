@@ -21,6 +21,7 @@ from server.dialects.elements import ElementRules
 from server.dialects.form import Gap, Item, Literal, Marker, Notation, Slot, span_form
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
+from server.dialects.nested import NestedRules
 from server.dialects.pythonic import PythonicRules
 from server.dialects.raw_text import Split, text_until
 from server.schema.parameters import UNKNOWN, Parameters
@@ -246,6 +247,10 @@ class _Composer:
                 schemas = [tool.parameters for tool in self._form.tools]
                 gemma = GemmaRules(span.quote, self._bound.split(span.quote), schemas)
                 return lambda name, tool: gemma.rules(name, tool.parameters)
+            case Notation.NESTED:
+                schemas = [tool.parameters for tool in self._form.tools]
+                nested = NestedRules(span.tag, self._bound.split(span.tag), schemas)
+                return lambda name, tool: nested.rules(name, tool.parameters)
         return lambda name, tool: [f"{name}: %json {tool.schema}"]
 
     def _add_bare(self, more: int) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from server.dialects.grammar import lark_string
 from server.dialects.lowering import Extent, Lowering, one_of
 from server.dialects.order import any_order_limit
-from server.dialects.raw_text import BARE_KEY_ENDS, Split, free_key, text_until, writable
+from server.dialects.raw_text import BARE_KEYS, Split, free_key, text_until
 from server.schema.parameters import Parameters
 
 _WORDS = {"null": '("null" | "None")', "boolean": '("true" | "false")'}
@@ -46,7 +46,7 @@ class _Lowering(Lowering):
         super().__init__(any_order, prefix, schema)
 
     def writable(self, key: str) -> bool:
-        return writable(key, BARE_KEY_ENDS)
+        return BARE_KEYS.writable(key)
 
     def listed(self, values: Sequence[object]) -> str:
         return one_of([self._literal(each) for each in values])
@@ -84,7 +84,7 @@ class _Lowering(Lowering):
         return f"{lark_string(f'{key}:')} {value}"
 
     def free_member(self, name: str, declared: Sequence[str], value: str) -> str:
-        self.lines.append(free_key(f"{name.upper()}_KEY", BARE_KEY_ENDS, declared))
+        self.lines.append(free_key(f"{name.upper()}_KEY", BARE_KEYS, declared))
         return f'{name.upper()}_KEY ":" {value}'
 
     def any_value(self, name: str) -> None:
