@@ -1,7 +1,8 @@
 """Reads arguments that are nested elements, as pieces of JSON text.
 
-What a value is follows from the schema. Where that says it at the opening tag, and a constraint writes the
-answer (``trusted``), the JSON leaves as it comes; any other value is kept as a tree until it is closed.
+What a value is follows from the schema. Where that says it at the opening tag, or text does, and a constraint
+writes the answer (``trusted``), the JSON leaves as it comes; any other value is kept as a tree until it is
+closed.
 """
 
 from __future__ import annotations
@@ -153,18 +154,24 @@ class _Structure:
 
 
 class _Grown:
-    """A value that only its end tells the form of. One without a shape does not count."""
+    """A value that only what it holds tells the form of: it has no others within it as soon as there is text.
+    One without a shape does not count."""
 
     def __init__(self, shape: Shape | None) -> None:
         self._shape = shape
         self._tree = Tree()
+        self._value: ValueReader | None = None
 
     def say(self, lexeme: Lexeme) -> None:
         self._tree.say(lexeme)
 
     def text(self, text: str) -> str:
-        self._tree.text(text)
-        return ""
+        if self._shape is None or not self._tree.is_empty:
+            self._tree.text(text)
+            return ""
+        if self._value is None:
+            self._value = ValueReader(self._shape.value, trusted=True)
+        return self._value.feed(text)
 
     def open(self, key: str) -> tuple[str, _Frame | None]:
         self._tree.open(key)
@@ -174,4 +181,6 @@ class _Grown:
         return self._tree.close()
 
     def end(self) -> str:
+        if self._value is not None:
+            return self._value.end()
         return self._tree.json(self._shape) if self._shape is not None else ""

@@ -49,6 +49,11 @@ class Tree:
         self._said: list[str] = []
         self._tag = 0  # where the last tag begins
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no element has come within it."""
+        return len(self._elements) == 1
+
     def say(self, lexeme: Lexeme) -> None:
         if lexeme.terminal == "TAG":
             self._tag = len(self._said)
@@ -79,9 +84,10 @@ class Tree:
         return root.found[id(shape)].json
 
     def _best(self, element: _Element, shape: Shape) -> _Reading:
-        """What fits, and of that rather what is no text."""
+        """What fits, and of that rather what is no text, or a text where nothing is there."""
+        is_empty = not element.children and not element.parts
         readings = [each for part in _alternatives(shape) for each in self._readings(element, part)]
-        best = min(readings, key=lambda each: (not each.fits, each.json.startswith('"')))
+        best = min(readings, key=lambda each: (not each.fits, each.json.startswith('"') is not is_empty))
         return best if shape.alternatives else _Reading(best.json, False)
 
     def _readings(self, element: _Element, shape: Shape) -> Iterator[_Reading]:
@@ -90,7 +96,7 @@ class Tree:
         if shape.listed is not None:
             yield from (_listed(each) for each in shape.listed if _spells(element, each))
         if not element.children:
-            yield from _empty(shape) if not text else ()
+            yield from _empty(shape) if not (text if "string" in shape.types else text.strip()) else ()
             yield _plain(text, shape)
         elif text.strip() or (shape.types and not shape.types - {"string"}):
             said = json.dumps("".join(self._said[element.start : element.end]), ensure_ascii=False)

@@ -127,8 +127,8 @@ class _Document:
 @lru_cache(maxsize=256)
 def shape_of(parameters: Parameters) -> Shape:
     """The shape of all arguments of a tool."""
-    document = _Document(Reader(parameters.schema, parameters.nesting))
-    return document.shape(parameters.schema, frozenset({"object"}))
+    schema = parameters.schema or {"type": "object"}
+    return _Document(Reader(schema, parameters.nesting)).shape(schema, frozenset({"object"}))
 
 
 ANYTHING = _Document(Reader({}, NESTING_MOST)).shape(True)
