@@ -109,7 +109,7 @@ class _Plain:
         return self._value.feed(text)
 
     def open(self, key: str) -> tuple[str, _Frame | None]:
-        raise NotImplementedError("no constraint lets this through")
+        raise NotASpan("the schema does not allow this")
 
     def close(self) -> bool:
         return False
@@ -131,7 +131,7 @@ class _Structure:
         pass
 
     def text(self, text: str) -> str:
-        raise NotImplementedError("no constraint lets this through")
+        raise NotASpan("the schema does not allow this")
 
     def open(self, key: str) -> tuple[str, _Frame | None]:
         if self._is_array:
