@@ -93,10 +93,23 @@ class Choice:
 
     def _force(self) -> None:
         """Appends the tokens that the constraint alone determines, and ends the answer where it does."""
-        if self.ended is not None:
-            return
-        room = self.length - len(self.tokens)
+        more = True
+        while more and self.ended is None:
+            forced, more = self._forced()
+            self._take(forced)
+
+    def _forced(self) -> tuple[list[int], bool]:
+        """What the constraint determines, and whether that may go on. Its text is tokenized as llama.cpp does
+        it, where a user-defined token is one always; one that the grammar does not name must be spelled."""
         forced = self._matcher.compute_ff_tokens()
+        valid = self._matcher.validate_tokens(forced)
+        if valid == len(forced):
+            return forced, False
+        text = self._vocabulary.data(forced[valid]).decode("utf-8", "replace")
+        return forced[:valid] + self._vocabulary.tokenize(text, markup=False, continued=True), True
+
+    def _take(self, forced: list[int]) -> None:
+        room = self.length - len(self.tokens)
         self._consume(forced[:room])
         for token in forced[:room]:
             self._append(token, Source.FORCED)
