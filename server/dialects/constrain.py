@@ -131,7 +131,8 @@ class _Composer:
             thought = f"({thought} | THOUGHT {self._marker(self._dialect.opener)} calls)"
         if form.reasoning is ReasoningState.OPEN:
             return thought
-        return f"{body} | {self._marker(opener)} {thought}"
+        start = f"{body} | {self._marker(closer)}{after} ({body})" if self._dialect.thoughtless else body
+        return f"{start} | {self._marker(opener)} {thought}"
 
     @property
     def _formal(self) -> bool:
@@ -192,8 +193,9 @@ class _Composer:
         """Patterns of what free text may not start with, since there it means something else."""
         starts = []
         pair = self._dialect.reasoning
-        if pair and self._form.reasoning is not ReasoningState.NONE and pair[0] not in self._bound.tokens:
-            starts.append(f"{_SPACE}*{pattern_of(pair[0])}")
+        if pair and self._form.reasoning is not ReasoningState.NONE:
+            marked = pair if self._dialect.thoughtless else pair[:1]
+            starts += [f"{_SPACE}*{pattern_of(each)}" for each in marked if each not in self._bound.tokens]
         if self._bare:
             names = "|".join(pattern_of(tool.name) for tool in self._form.tools)
             before, _ = self._bare_parts("NAME")

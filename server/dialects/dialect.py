@@ -28,6 +28,7 @@ class Dialect:
     are nine letters and digits, or, ``indexed``, the running number of the call. ``reasoning`` is the pair
     of markers around a thought and ``after_reasoning`` what the model writes between a thought and a call.
     ``reasoning_cue`` is by what a template shows that it has thoughts, where that is not their opener.
+    ``thoughtless`` says that a turn without a thought may begin with what closes one.
     ``text`` are the segments that free text stands in, none where it has no markers; then thoughts, text and
     calls each begin with their marker. ``in_history`` is how templates write calls, where models of the
     dialect do it otherwise. ``tools_in_template`` is False where the template knows no tools and the system
@@ -47,6 +48,7 @@ class Dialect:
     indexed: bool = False
     reasoning: tuple[str, str] | None = None
     reasoning_cue: str = ""
+    thoughtless: bool = False
     after_reasoning: str = ""
     text: tuple[Segment, ...] = ()
     in_history: Dialect | None = None

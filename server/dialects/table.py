@@ -286,6 +286,7 @@ DIALECTS: tuple[Dialect, ...] = (
         inner=(_M3,),
         gaps=MappingProxyType({"gap_open": "\n", "gap_close": "\n", "gap_line": "\n"}),
         reasoning=("<mm:think>", "</mm:think>"),
+        thoughtless=True,
     ),
     Dialect(
         name="hunyuan-3",
