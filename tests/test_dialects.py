@@ -154,6 +154,23 @@ def test_a_thought_may_come_before_a_call(row: Dialect, tokens: bool) -> None:
 
 @ROWS
 @TOKENS
+def test_a_turn_without_a_thought_may_begin_with_its_close(row: Dialect, tokens: bool) -> None:
+    if row.reasoning is None or row.text:
+        pytest.skip("this row has no thoughts, or text only in segments")
+    bound, closer, call = bound_to(row, tokens), row.reasoning[1], written_calls(row, (ADD,))
+    required = AnswerForm(TOOLS, must_call=True, reasoning=ReasoningState.POSSIBLE)
+    assert language(bound, required).has(closer + row.after_reasoning + call) is row.thoughtless
+    if row.thoughtless:
+        form = AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)
+        answers = language(bound, form)
+        for text, expected in ((f"{closer}\n\nNo.", ['text "No."']), (closer + call, lines(ADD))):
+            assert answers.has(text)
+            assert folded(parsed(bound, form, answers, answers.ids(text))) == expected
+        assert not answers.has(f" {closer}{closer}")
+
+
+@ROWS
+@TOKENS
 @pytest.mark.parametrize("must_call", [True, False])
 def test_the_parser_reads_whatever_the_constraint_lets_through(
     row: Dialect, tokens: bool, must_call: bool
