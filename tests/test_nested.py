@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from answers import folded
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from languages import Model
+from schemas import UNIVERSE, schemas
 from test_dialects import OWN
 
 from server.dialects.detect import detect
@@ -15,6 +18,7 @@ from server.dialects.form import span_form
 from server.dialects.nested import nested_extent
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
+from server.errors import InvalidSchema
 from server.schema.cache import prepared
 from server.schema.parameters import parameters
 
@@ -262,3 +266,27 @@ def test_keys_that_can_be_written(key: str, said: bool) -> None:
 def test_the_template_is_known() -> None:
     assert OWN["MiniMax-M3"] == "minimax-m3"
     assert detect("{{ tools }}]<]minimax[>[ <invoke name=").name == "minimax-m3"
+
+
+@settings(max_examples=60, deadline=None)
+@given(schemas, st.integers(0, 1000))
+def test_exact_tools_get_valid_values_only(schema: dict[str, Any], seed: int) -> None:
+    """Of random schemas: what is written of any value, and random answers."""
+    definitions = schema.pop("$defs", {})
+    whole = {"type": "object", "properties": {"v": schema}, "required": ["v"], "$defs": definitions}
+    try:
+        made = prepared(json.dumps(whole), "tools", as_object=True)
+        model = Model(M3, "text", {"v": schema}, required=["v"], **{"$defs": definitions})
+    except InvalidSchema:
+        return
+    extent = nested_extent(made.parameters)
+    if not made.lowered.exact or not extent.exact or extent.unwritable:
+        return
+    universe = (json.dumps({"v": value}, ensure_ascii=False) for value in UNIVERSE)
+    written = [model.text(each) for each in universe]
+    answers = [model.language.ids(each) for each in written if model.allows(each)]
+    answers += model.language.samples(3, seed, [TAG, f"{TAG}item>", f"{TAG}/v>"])
+    for answer in answers:
+        found = json.dumps(model.read_tokens(answer))
+        assert made.verifier.failure(found) is None, found
+        model.read_tokens(answer, trusted=False)
