@@ -153,6 +153,23 @@ def test_a_thought_may_come_before_a_call(row: Dialect, tokens: bool) -> None:
 
 @ROWS
 @TOKENS
+def test_a_turn_without_a_thought_may_begin_with_its_close(row: Dialect, tokens: bool) -> None:
+    if row.reasoning is None or row.text:
+        pytest.skip("this row has no thoughts, or text only in segments")
+    bound, closer, call = bound_to(row, tokens), row.reasoning[1], written_calls(row, (ADD,))
+    required = AnswerForm(TOOLS, must_call=True, reasoning=ReasoningState.POSSIBLE)
+    assert language(bound, required).has(closer + row.after_reasoning + call) is row.thoughtless
+    if row.thoughtless:
+        form = AnswerForm(TOOLS, reasoning=ReasoningState.POSSIBLE)
+        answers = language(bound, form)
+        for text, expected in ((f"{closer}\n\nNo.", ['text "No."']), (closer + call, lines(ADD))):
+            assert answers.has(text)
+            assert folded(parsed(bound, form, answers, answers.ids(text))) == expected
+        assert not answers.has(f" {closer}{closer}")
+
+
+@ROWS
+@TOKENS
 @pytest.mark.parametrize("must_call", [True, False])
 def test_the_parser_reads_whatever_the_constraint_lets_through(
     row: Dialect, tokens: bool, must_call: bool
@@ -193,6 +210,7 @@ OWN = {
     "MiMo-VL": "hermes",
     "MiniMax-M1": "minimax-m1",
     "MiniMax-M2": "minimax-m2",
+    "MiniMax-M3": "minimax-m3",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral-v11-id",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen3-coder",
     "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",

@@ -13,6 +13,7 @@ from languages import Language, Model
 from server.dialects.constrain import AnswerForm, CallableTool, compose
 from server.dialects.form import Notation, span_form
 from server.dialects.gemma import gemma_extent
+from server.dialects.nested import nested_extent
 from server.dialects.order import ANY_ORDER
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
@@ -103,6 +104,7 @@ def test_schemas_hold(row: Any, schema: Any, good: list[Any], bad: list[Any]) ->
     model = Model(row, "text", {"v": schema}, required=["v"])
     assert model.parameters.exact
     assert gemma_extent(model.parameters).exact
+    assert nested_extent(model.parameters).exact
     for value in good:
         text = model.text(json.dumps({"v": value}, ensure_ascii=False))
         assert model.allows(text), text
@@ -283,7 +285,7 @@ def test_values_at_any_depth(row: Any, kind: str) -> None:
     for value in (
         {"items": []},
         {"items": [{"n": 3}]},
-        {"items": [{"name": 1}]},
+        {"items": [{"name": [1]}]},
         {"items": [{"name": "x", "m": 1}]},
         {"items": [{"name": "x"}] * 4},
         {"kind": "b"},
@@ -304,8 +306,9 @@ def test_values_at_any_depth(row: Any, kind: str) -> None:
         ({"type": "integer", "allOf": [{"minimum": 1}, {"maximum": 5}]}, False),
     ],
 )
-def test_what_gemmas_notation_can_hold_to(schema: dict[str, Any], exact: bool) -> None:
-    assert gemma_extent(parameters({"type": "object", "properties": {"v": schema}})).exact is exact
+def test_what_other_notations_can_hold_to(schema: dict[str, Any], exact: bool) -> None:
+    for extent in (gemma_extent, nested_extent):
+        assert extent(parameters({"type": "object", "properties": {"v": schema}})).exact is exact
 
 
 @pytest.mark.parametrize(

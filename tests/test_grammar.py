@@ -92,6 +92,7 @@ def test_the_names_that_code_relies_on_are_there(dialect: Dialect) -> None:
         Notation.ELEMENTS: elements,
         Notation.GEMMA: literal | {RAW, "TEXT_QUOTE"},
         Notation.PYTHONIC: literal | {"QUOTE", "APOSTROPHE", "EQUALS"},
+        Notation.NESTED: {"NAME", "TAG", "TAG_END", "END", "KEY_START", "KEY", RAW, "CALL_CLOSE"},
     }
     assert {dialect.span, "name"} <= set(grammar.rules)
     assert wanted[span_form(dialect).notation] <= set(grammar.terminals)

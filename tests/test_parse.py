@@ -126,6 +126,7 @@ def markup(row: Dialect) -> str:
         "name_json": rf"|functions[.]|function|add|add_all|(?:{'|'.join(BEFORE_ID)})[0-9a-zA-Z]+|>",
         "gemma": "|call:|add|add_all",
         "pythonic": '|add|add_all|[()="]',
+        "nested": '|[">]|/[^<>"]*>|add|add_all',
         "elements": "|" + "|".join(["add", "add_all", *map(re.escape, elements_markup(row))]),
     }[row.grammar]
     return rf"(?:\s|{markers}|```json|```|[{{}}:,\[\]]{words}{ids})*"

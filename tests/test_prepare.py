@@ -151,6 +151,9 @@ def test_a_schema_that_spells_a_control_token_is_refused(tmp_path: Path, place: 
         ("gemma4", {"type": "object", "required": ["b:c"]}, "'b:c' can't be written"),
         ("gemma4", {"type": "array", "items": {"properties": {"": {}}, "required": [""]}}, "'' can't be"),
         ("seed-oss", {"enum": ["a</parameter>", "b"]}, "'/properties/a/enum/0'.*ends a text"),
+        ("minimax-m3", {"enum": ["a]<]minimax[>[</b"]}, "'/properties/a/enum/0'.*ends a text"),
+        ("minimax-m3", {"type": "object", "required": ["/b"]}, "'/b' can't be written.*begin with '/'"),
+        ("minimax-m3", {"enum": [[{"b>": 1}]]}, "'b>' can't be written"),
         ("minicpm5", {"enum": ["a]]></param>", "b"]}, "'/properties/a/enum/0'.*ends a text"),
     ],
 )
@@ -167,6 +170,8 @@ def test_what_a_dialect_can_not_write_is_refused(
     [
         ("gemma4", {"type": "object", "properties": {"b c": {"type": "integer"}}}),
         ("minicpm5", {"enum": ["a</param>"]}),
+        ("minimax-m3", {"enum": ["a]<]minimax"]}),
+        ("minimax-m3", {"type": "object", "properties": {"b>": {}}, "required": ["b c", "b/c"]}),
         ("hermes", {"enum": ["a</parameter>"]}),
     ],
 )

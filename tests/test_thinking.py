@@ -26,6 +26,7 @@ SWITCHED = {
     "Cohere2MoE": "closes",
     "GLM-4.6": "closes",
     "GLM-4.7-Flash": "both",
+    "MiniMax-M3": "both",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "both",
     "Qwen-Qwen3-0.6B": "closes",
     "Qwen3.5-4B": "both",

@@ -21,7 +21,14 @@ _WIDTH, _HIDDEN, _HEADS, _CONTEXT = 32, 64, 2, 8_192
 _USER_DEFINED = 4
 
 TOKEN_MARKERS = tuple(
-    sorted({text for row in DIALECTS for text in row.hidden_texts if looks_like_markup(text.encode())})
+    sorted(
+        {
+            text
+            for row in DIALECTS
+            for text in row.hidden_texts
+            if text in row.inner or looks_like_markup(text.encode())
+        }
+    )
 )
 """Markers that are single tokens in models of some dialect."""
 

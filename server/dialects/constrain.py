@@ -21,6 +21,7 @@ from server.dialects.elements import ElementRules
 from server.dialects.form import Aside, Gap, Item, Literal, Marker, Notation, Slot, span_form
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
+from server.dialects.nested import NestedRules
 from server.dialects.pythonic import PythonicRules
 from server.dialects.raw_text import Split, text_until
 from server.schema.parameters import UNKNOWN, Parameters
@@ -138,7 +139,8 @@ class _Composer:
             thought = f"({thought} | THOUGHT {self._marker(self._dialect.opener)} calls)"
         if form.reasoning is ReasoningState.OPEN:
             return thought
-        return f"{body} | {self._marker(opener)} {thought}"
+        start = f"{body} | {self._marker(closer)}{after} ({body})" if self._dialect.thoughtless else body
+        return f"{start} | {self._marker(opener)} {thought}"
 
     @property
     def _formal(self) -> bool:
@@ -221,8 +223,9 @@ class _Composer:
         """Patterns of what free text may not start with, since there it means something else."""
         starts = []
         pair = self._dialect.reasoning
-        if pair and self._form.reasoning is not ReasoningState.NONE and pair[0] not in self._bound.tokens:
-            starts.append(f"{_SPACE}*{pattern_of(pair[0])}")
+        if pair and self._form.reasoning is not ReasoningState.NONE:
+            marked = pair if self._dialect.thoughtless else pair[:1]
+            starts += [f"{_SPACE}*{pattern_of(each)}" for each in marked if each not in self._bound.tokens]
         if self._bare:
             names = "|".join(pattern_of(tool.name) for tool in self._form.tools)
             before, _ = self._bare_parts("NAME")
@@ -286,6 +289,10 @@ class _Composer:
                 schemas = [tool.parameters for tool in self._form.tools]
                 gemma = GemmaRules(span.quote, self._bound.split(span.quote), schemas)
                 return lambda name, tool: gemma.rules(name, tool.parameters)
+            case Notation.NESTED:
+                schemas = [tool.parameters for tool in self._form.tools]
+                nested = NestedRules(span.tag, self._bound.split(span.tag), schemas)
+                return lambda name, tool: nested.rules(name, tool.parameters)
         return lambda name, tool: [f"{name}: %json {tool.schema}"]
 
     def _add_bare(self, more: int) -> None:

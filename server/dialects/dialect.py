@@ -29,13 +29,13 @@ class Dialect:
     letters and digits, or, ``indexed``, the running number of the call from ``first_index`` on. ``reasoning``
     is the pair of markers around a thought and ``after_reasoning`` what the model writes between a thought
     and a call. ``reasoning_cue`` is by what a template shows that it has thoughts, where that is not their
-    opener. ``text`` are the segments that free text stands in, none where it has no markers; then thoughts,
-    text and calls each begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is
-    how templates write calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span
-    whose opening marker the model has forgotten, where that happens. ``tools_in_template`` is False where the
-    template knows no tools and the system text has to describe them. ``bare`` says that such a model may
-    forget the markers around a call, or that it has none: then a call is known only at the start of an
-    answer.
+    opener. ``thoughtless`` says that a turn without a thought may begin with what closes one. ``text`` are
+    the segments that free text stands in, none where it has no markers; then thoughts, text and calls each
+    begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is how templates write
+    calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span whose opening
+    marker the model has forgotten, where that happens. ``tools_in_template`` is False where the template
+    knows no tools and the system text has to describe them. ``bare`` says that such a model may forget the
+    markers around a call, or that it has none: then a call is known only at the start of an answer.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Dialect:
     first_index: int = 0
     reasoning: tuple[str, str] | None = None
     reasoning_cue: str = ""
+    thoughtless: bool = False
     after_reasoning: str = ""
     text: tuple[Segment, ...] = ()
     turn_end: str = ""

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from server.dialects.form import ElementForm, Item, Literal, Marker, Slot
 from server.dialects.grammar import pattern_of
 from server.dialects.order import any_order_limit, order_rules
-from server.dialects.raw_text import Split, free_key, text_until
+from server.dialects.raw_text import ELEMENT_KEYS, Split, free_key, text_until
 from server.schema.parameters import Parameters, Value
-
-NO_ELEMENT_KEY = frozenset('<>"')
-"""Characters that the key of an element does not have, beside control characters."""
 
 Joined = Callable[..., str]
 
@@ -52,7 +49,7 @@ class ElementRules:
     def _free(self, name: str, declared: Sequence[str], value: Value) -> Iterator[str]:
         """A parameter with any key but the declared ones."""
         terminal = f"{name.upper()}_KEY"
-        yield free_key(terminal, NO_ELEMENT_KEY, declared)
+        yield free_key(terminal, ELEMENT_KEYS, declared)
         forms = []
         place = next(at for at, item in enumerate(self._form.parameter) if item == Slot("key"))
         before = self._joined(self._form.parameter[:place])

@@ -19,7 +19,7 @@ from lark.grammar import Terminal as TerminalSymbol
 from server.dialects.dialect import Dialect
 from server.dialects.grammar import Grammar, Rule, grammar_of
 from server.dialects.order import Gaps
-from server.dialects.written import gemma_text, pythonic_text, type_of
+from server.dialects.written import gemma_text, nested_text, pythonic_text, type_of
 from server.turn import ToolCall
 
 _GAP = "gap_"
@@ -97,9 +97,15 @@ class Notation(enum.Enum):
     ELEMENTS = "an element each"
     GEMMA = "Gemma's, with bare keys and raw texts"
     PYTHONIC = "keyword arguments of Python"
+    NESTED = "an element each, and elements within"
 
 
-_NOTATIONS = {"elements": Notation.ELEMENTS, "gemma": Notation.GEMMA, "pythonic": Notation.PYTHONIC}
+_NOTATIONS = {
+    "elements": Notation.ELEMENTS,
+    "gemma": Notation.GEMMA,
+    "pythonic": Notation.PYTHONIC,
+    "nested": Notation.NESTED,
+}
 """By grammar file; all others are JSON."""
 
 
@@ -124,7 +130,7 @@ class ElementForm:
 class SpanForm:
     """The items before, of, between and after the calls of a span. ``several``: it may hold many calls.
     ``notation`` is that of the arguments; ``elements`` belong to one of them, ``quote`` around texts to
-    another."""
+    another, ``tag`` at the beginning of every tag to a third."""
 
     before: tuple[Item, ...]
     call: tuple[Item, ...]
@@ -134,6 +140,7 @@ class SpanForm:
     notation: Notation
     elements: ElementForm | None
     quote: str
+    tag: str
 
     @property
     def ends_with_arguments(self) -> bool:
@@ -151,7 +158,7 @@ class SpanForm:
         """What no text can hold, where texts stand as they are."""
         if self.elements is not None:
             return ((self.elements.cdata or (None, self.elements.value_end))[1].text,)
-        return (self.quote,) if self.quote else ()
+        return tuple(each for each in (self.quote, self.tag) if each)
 
     @property
     def closing(self) -> str:
@@ -199,6 +206,8 @@ def _arguments(form: SpanForm, arguments: str) -> str:
             return gemma_text(form.quote, arguments)
         case Notation.PYTHONIC:
             return pythonic_text(arguments)
+        case Notation.NESTED:
+            return nested_text(form.tag, arguments)
     elements = form.elements
     assert elements is not None
     values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
@@ -255,6 +264,7 @@ class _Reader:
             notation=_NOTATIONS.get(self._dialect.grammar, Notation.JSON),
             elements=self._elements(call),
             quote=self._dialect.markers.get("TEXT_QUOTE", ""),
+            tag=self._dialect.markers.get("TAG", ""),
         )
 
     def _elements(self, call: str) -> ElementForm | None:

@@ -75,6 +75,8 @@ class TurnParser:
             self._rules[self._form.call_marker] = bound.dialect.unopened
         pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
         self._think_open, self._think_close = pair or ("", "")
+        no_thought = self._think_close if bound.dialect.thoughtless else ""
+        self._closers = {_State.REASONING: self._think_close, _State.START: no_thought}
         self._textual = {*bound.dialect.marker_texts, *self._rules} - {"", *self._tokens.values()}
         self._segments = {each.open: each for each in bound.dialect.text}
         self._segment: Segment | None = None
@@ -193,10 +195,10 @@ class TurnParser:
             return ""
         if self._segments:
             return self._read_part_start(text)
-        if self._think_open in self._textual:
-            if begun.startswith(self._think_open):
-                return self._enter(_State.REASONING, begun[len(self._think_open) :])
-            if self._think_open.startswith(begun):
+        for marker in self._textual & {self._think_open, self._closers[_State.START]}:
+            if begun.startswith(marker):
+                return self._enter(_State.REASONING, begun.removeprefix(self._think_open))
+            if marker.startswith(begun):
                 return ""
         if self._bare and begun[:1] in ("{", "`"):
             self._begin_span(BARE)
@@ -277,7 +279,7 @@ class TurnParser:
         match self._state:
             case _State.SPAN | _State.BARE:
                 self._read_span_marker(marker, events)
-            case _State.REASONING if marker == self._think_close:
+            case state if marker == self._closers.get(state):
                 self._end_reasoning("", events)
             case _State.REASONING if opens_call and marker == self._opener:
                 self._emit_reasoning(self._thought.end_before_markup(), events)

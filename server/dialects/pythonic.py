@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from server.dialects.grammar import lark_string
 from server.dialects.order import Gaps, any_order_limit, order_rules
-from server.dialects.raw_text import BARE_KEY_ENDS, free_key
+from server.dialects.raw_text import BARE_KEYS, free_key
 from server.schema import compiling
 from server.schema.parameters import Parameters, Value
 
@@ -31,7 +31,7 @@ class PythonicRules:
         free = ""
         if parameters.rest is not None:
             free = f"{name}_free"
-            yield free_key(f"{free.upper()}_KEY", BARE_KEY_ENDS, [each.key for each in parameters.declared])
+            yield free_key(f"{free.upper()}_KEY", BARE_KEYS, [each.key for each in parameters.declared])
             yield from self._parameter(free, f'{free.upper()}_KEY "="', parameters.rest)
         required = [each.required for each in possible]
         yield from order_rules(name, required, free, Gaps(between=", "), self._limit)

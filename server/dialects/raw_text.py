@@ -8,6 +8,7 @@ patterns limit the text. A marker that is a token can't be spelled, one around a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from server.dialects.grammar import between_slashes, lark_string, pattern_of
@@ -51,14 +52,36 @@ BARE_KEY_ENDS = frozenset(":{}[],<>\"'=() \t\n\r")
 """Characters that no key has where keys stand without quotes, beside control characters."""
 
 
-def writable(key: str, without: Iterable[str]) -> bool:
-    """Whether a key can be written where it has none of these characters, and no control characters."""
-    return bool(key) and not set(key) & set(without) and all(each >= " " for each in key)
+ELEMENT_KEY_ENDS = frozenset('<>"')
+"""The same for keys in tags."""
 
 
-def free_key(terminal: str, without: Iterable[str], declared: Sequence[str]) -> str:
-    """The terminal of a key that has none of these characters, and no control characters, and is none of the
-    declared ones."""
-    characters = "".join(pattern_of(each) for each in sorted(without) if each >= " ")
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Which keys can be written: not those with one of the ``ends``, with control characters, or with one of
+    ``not_first`` at their beginning."""
+
+    ends: frozenset[str]
+    not_first: str = ""
+
+    def writable(self, key: str) -> bool:
+        said = bool(key) and not set(key) & self.ends and all(each >= " " for each in key)
+        return said and key[0] not in self.not_first
+
+
+BARE_KEYS = Keys(BARE_KEY_ENDS)
+ELEMENT_KEYS = Keys(ELEMENT_KEY_ENDS)
+NESTED_KEYS = Keys(ELEMENT_KEY_ENDS, not_first="/")
+"""A closing tag begins with a slash."""
+
+
+def free_key(terminal: str, keys: Keys, declared: Sequence[str]) -> str:
+    """The terminal of a key that can be written and is none of the declared ones."""
+    first, others = (_but({*keys.ends, *more}) for more in (keys.not_first, ""))
     but = f" & ~/({'|'.join(map(pattern_of, declared))})/" if declared else ""
-    return f"{terminal}: /[^{characters}\\x00-\\x1f]+/{but}"
+    return f"{terminal}: /{others}+/{but}" if first == others else f"{terminal}: /{first}{others}*/{but}"
+
+
+def _but(characters: Iterable[str]) -> str:
+    """The class of all characters but these, and control characters."""
+    return f"[^{''.join(pattern_of(each) for each in sorted(characters) if each >= ' ')}\\x00-\\x1f]"

@@ -111,6 +111,10 @@ _SOLAR = (
 )
 
 
+_M3 = "]<]minimax[>["
+"""What stands before every tag of MiniMax M3, a token of its own."""
+
+
 def _cohere(name: str, text: str) -> Dialect:
     action, thought, answer = (
         (f"<|START_{each}|>", f"<|END_{each}|>") for each in ("ACTION", "THINKING", text)
@@ -332,6 +336,23 @@ DIALECTS: tuple[Dialect, ...] = (
         gaps=_ELEMENT_GAPS,
         reasoning=_THINK,
         after_reasoning="\n\n",
+    ),
+    Dialect(
+        name="minimax-m3",
+        grammar="nested",
+        cues=(_M3, "<invoke name="),
+        markers=MappingProxyType(
+            {
+                "OPEN": f"{_M3}<tool_call>",
+                "CLOSE": f"{_M3}</tool_call>",
+                "CALL_OPEN": f'{_M3}<invoke name="',
+                "TAG": f"{_M3}<",
+            }
+        ),
+        inner=(_M3,),
+        gaps=MappingProxyType({"gap_open": "\n", "gap_close": "\n", "gap_line": "\n"}),
+        reasoning=("<mm:think>", "</mm:think>"),
+        thoughtless=True,
     ),
     Dialect(
         name="hunyuan-3",

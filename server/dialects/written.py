@@ -6,6 +6,8 @@ import json
 
 import msgspec
 
+ITEM = "item"
+"""The name of the elements of an array."""
 _TYPES = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 """Types of JSON values by how their text begins; all others are numbers."""
 
@@ -37,6 +39,27 @@ def _gemma(quote: str, value: object) -> str:
         case dict():
             return "{" + ",".join(f"{key}:{_gemma(quote, each)}" for key, each in value.items()) + "}"
     return json.dumps(value)
+
+
+def nested_text(tag: str, arguments: str) -> str:
+    """A JSON object as nested elements, up to and with what begins the tag that closes it; ``tag`` begins
+    every tag. An empty array, an empty object and an empty text are written alike."""
+    return _nested(tag, json.loads(arguments, parse_float=_Digits, parse_int=_Digits))
+
+
+def _nested(tag: str, value: object) -> str:
+    match value:
+        case str():
+            return value + tag
+        case dict():
+            return "".join(_element(tag, key, each) for key, each in value.items()) + tag
+        case list():
+            return "".join(_element(tag, ITEM, each) for each in value) + tag
+    return json.dumps(value) + tag
+
+
+def _element(tag: str, key: str, value: object) -> str:
+    return f"{tag}{key}>{_nested(tag, value)}/{key}>"
 
 
 def pythonic_text(arguments: str) -> str:

@@ -101,15 +101,29 @@ class Choice:
         """Appends the tokens that the constraint alone determines, and ends the answer where it does."""
         if self.ended is not None:
             return
-        room = self.length - len(self.tokens)
-        forced = self._matcher.compute_ff_tokens()
-        self._take(forced)
+        more = True
+        while more:
+            room = self.length - len(self.tokens)
+            forced, more = self._forced()
+            self._take(forced)
+            more = more and len(forced) <= room and self.ended is None
         if self.ended is not None:
             return
         if len(forced) <= room and self._matcher.is_stopped():
             self.ended = Ended.DEAD_END if self._matcher.is_error() else Ended.STOP
         elif len(self.tokens) >= self.length:
             self.ended = Ended.LENGTH
+
+    def _forced(self) -> tuple[list[int], bool]:
+        """What the constraint determines, and whether that may go on. Its text is tokenized as llama.cpp does
+        it, where a user-defined token is one always; one that the grammar does not name must be spelled."""
+        forced = self._matcher.compute_ff_tokens()
+        valid = self._matcher.validate_tokens(forced)
+        if valid == len(forced):
+            return forced, False
+        text = self._vocabulary.data(forced[valid]).decode("utf-8", "replace")
+        spelled = self._vocabulary.tokenize(text, markup=False, continued=True)
+        return forced[:valid] + spelled, bool(spelled)
 
     def _take(self, tokens: list[int]) -> None:
         """Appends as many of the tokens as there is room for."""

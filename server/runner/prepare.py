@@ -18,10 +18,8 @@ import msgspec
 from llguidance import LLMatcher
 
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
-from server.dialects.elements import NO_ELEMENT_KEY
+from server.dialects.extent import extent_of, keys_of
 from server.dialects.form import Notation, span_form
-from server.dialects.gemma import gemma_extent
-from server.dialects.raw_text import BARE_KEY_ENDS, writable
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
@@ -238,7 +236,7 @@ class Preparer:
         if self._span.notation is Notation.JSON:
             return held
         known = schema.parameters
-        exact = gemma_extent(known).exact if self._span.notation is Notation.GEMMA else known.exact
+        exact = extent_of(self._span.notation, known).exact
         return dataclasses.replace(held, exact=exact and held.exact, parameters=known)
 
     def _refuse_unwritable(self, schema: Prepared, param: str, tool: str) -> None:
@@ -249,16 +247,13 @@ class Preparer:
                 "model's form of calls",
                 param=param,
             )
-        known = schema.parameters
-        bad = NO_ELEMENT_KEY if self._span.notation is Notation.ELEMENTS else BARE_KEY_ENDS
-        unwritable = [each.key for each in known.declared if not writable(each.key, bad)]
-        if self._span.notation is Notation.GEMMA:
-            unwritable += gemma_extent(known).unwritable
-        if unwritable:
+        keys = keys_of(self._span.notation)
+        if unwritable := extent_of(self._span.notation, schema.parameters).unwritable:
+            slash = f" or begin with {quoted(keys.not_first)}" if keys.not_first else ""
             raise InvalidSchema(
                 f"tool {quoted(tool)}: the parameter {quoted(unwritable[0])} can't be written in this "
-                "model's form of calls: a name may not be empty or have control characters or any of "
-                f"{quoted(''.join(sorted(bad)).strip())}",
+                f"model's form of calls: a name may not be empty{slash} or have control characters or any "
+                f"of {quoted(''.join(sorted(keys.ends)).strip())}",
                 param=param,
             )
 

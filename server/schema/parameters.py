@@ -25,7 +25,7 @@ TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "s
 _ABOUT_TEXT = frozenset({"type", "enum", "const", "pattern", "minLength", "maxLength", "allOf", "anyOf"})
 _ABOUT_KEYS = frozenset({"type", "properties", "required", "additionalProperties"})
 _WORDS = {"null": ("null",), "boolean": ("true", "false")}
-_NOTES = frozenset({"$comment", "$defs", "default", "deprecated", "description", "examples", "title"})
+NOTES = frozenset({"$comment", "$defs", "default", "deprecated", "description", "examples", "title"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Value:
     @property
     def plain(self) -> bool:
         """Whether all values of its types are meant, so that they need no schema."""
-        return not set(self.whole) - _NOTES - {"type"}
+        return not set(self.whole) - NOTES - {"type"}
 
     @cached_property
     def engine_text(self) -> str:
@@ -69,6 +69,14 @@ class Value:
     @cached_property
     def _verifier(self) -> Verifier:
         return Verifier(compiled(dict(self.schema), Draft.DRAFT202012), self.nesting)
+
+    @cached_property
+    def _whole_verifier(self) -> Verifier:
+        return Verifier(compiled(dict(self.whole), Draft.DRAFT202012), self.nesting)
+
+    def is_valid(self, json_text: str) -> bool:
+        """Whether this is the JSON of a valid value, be it text or not."""
+        return bool(self.types) and self._whole_verifier.failure(json_text) is None
 
     def is_other(self, characters: str) -> bool:
         """Whether the characters are the JSON of a valid value that is no text."""
@@ -99,12 +107,13 @@ class Parameter:
 class Parameters:
     """The parameters of a tool, in the order of its schema; compared by identity. ``rest`` is the value of
     keys that are not declared, None where there can't be any. ``exact``: what is within all of this is
-    valid. ``schema`` is what it was read off."""
+    valid. ``schema`` is what it was read off, and ``nesting`` how deep a value may nest to be checked."""
 
     declared: tuple[Parameter, ...] = ()
     rest: Value | None = None
     exact: bool = True
     schema: Mapping[str, object] = field(default_factory=dict, repr=False)
+    nesting: int = NESTING_MOST
     _values: Mapping[str, Value] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -142,17 +151,17 @@ class Reader:
 
     def parameters(self) -> Parameters:
         root = self.resolved(self._root)
-        plain = not set(root) - _ABOUT_KEYS - _NOTES
-        declared = tuple(Parameter(key, must, self._value(node)) for key, node, must in properties_of(root))
+        plain = not set(root) - _ABOUT_KEYS - NOTES
+        declared = tuple(Parameter(key, must, self.value(node)) for key, node, must in properties_of(root))
         others = root.get("additionalProperties", True)
         closed = others is False and (plain or "patternProperties" not in root)
-        rest = None if closed else self._value(others if plain else True)
+        rest = None if closed else self.value(others if plain else True)
         values = [each.value for each in declared] + ([rest] if rest else [])
         exact = plain and all(each.exact for each in values)
         exact = exact and all(each.value.types for each in declared if each.required)
-        return Parameters(declared, rest, exact, self._root)
+        return Parameters(declared, rest, exact, self._root, self._nesting)
 
-    def _value(self, node: object) -> Value:
+    def value(self, node: object) -> Value:
         types = self.types(node)
         only, exact = self.texts(node) if "string" in types else ((), True)
         texts = only
@@ -210,7 +219,7 @@ class Reader:
     def resolved(self, node: Mapping[str, object]) -> Mapping[str, object]:
         """The schema itself where this is only a reference to it, or a list of one."""
         for _ in range(8):
-            said = {key: value for key, value in node.items() if key not in _NOTES}
+            said = {key: value for key, value in node.items() if key not in NOTES}
             target = self.definition(said["$ref"]) if set(said) in ({"$ref"}, {"$ref", "type"}) else None
             alone = said.get("allOf") if set(said) in ({"allOf"}, {"allOf", "type"}) else None
             if isinstance(alone, list) and len(alone) == 1:
@@ -227,7 +236,7 @@ class Reader:
         if not isinstance(node, dict):
             return (), True
         node = self.resolved(node)
-        exact = not set(node) - _ABOUT_TEXT - _NOTES or not self._limits_text(node)
+        exact = not set(node) - _ABOUT_TEXT - NOTES or not self._limits_text(node)
         patterns: list[str] = []
         if (listed := _listed(node)) is not None:
             patterns.append("|".join(literal(each) for each in listed if isinstance(each, str)))
@@ -279,7 +288,7 @@ class Reader:
     def listed(self, node: Mapping[str, object]) -> list[object]:
         """The values that a schema lists and that are valid."""
         listed = _listed(node) or []
-        if not set(node) - {"const", "enum"} - _NOTES:
+        if not set(node) - {"const", "enum"} - NOTES:
             return listed
         verifier = self._verifier(node)
         return [each for each in listed if verifier.failure(json.dumps(each)) is None]
