@@ -69,6 +69,16 @@ DEFINED = {
         }
     }
 }
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+PAIR_OR_NUMBER = {
+    "anyOf": [
+        {"type": "object", "properties": {"a": TEXT, "b": TEXT}, "required": ["a", "b"]},
+        {"type": "object", "properties": {"a": NUMBER}},
+    ]
+}
+WORDS_OR_NUMBER = {
+    "anyOf": [{"type": "array", "items": TEXT, "minItems": 2}, {"type": "array", "items": NUMBER}]
+}
 LEAF = "@item>@name>2@/name>@below>@/below>@/item>"
 READ = [
     (STRINGS, "plain", "plain"),
@@ -92,6 +102,9 @@ READ = [
     ({"enum": ["1", 1, [True], {"a": True}]}, "@a>true@/a>", {"a": True}),
     ({"enum": ["x", 1, [True], {}]}, "", {}),
     ({"enum": ["x", 1, [True], {}]}, "1", 1),
+    (PAIR_OR_NUMBER, "@a>1@/a>@b>2@/b>", {"a": "1", "b": "2"}),
+    (WORDS_OR_NUMBER, "@item>1@/item>@item>2@/item>", ["1", "2"]),
+    ({"type": "object", "anyOf": [{"properties": {"item": True}}]}, "@item>1@/item>", {"item": 1}),
     ({}, "@item>1@/item>@item>a@/item>", [1, "a"]),
     ({}, "@a>1@/a>@item>true@/item>", {"a": 1, "item": True}),
     ({}, "@a>@b>@item>null@/item>@/b>@/a>", {"a": {"b": [None]}}),
@@ -110,6 +123,16 @@ def test_values_have_the_types_of_the_schema(kind: str, schema: Any, written: st
     for trusted in (True, False):
         found = value(schema, written, trusted=trusted, kind=kind, **DEFINED)
         assert json.dumps(found) == json.dumps(expected)
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "expected"),
+    [(PAIR_OR_NUMBER, "@a>1@/a>", {"a": 1}), (WORDS_OR_NUMBER, "@item>1@/item>", [1])],
+)
+def test_the_branch_of_a_union_that_fits_counts(schema: Any, written: str, expected: Any) -> None:
+    """Where the marker is text, what may be text in one branch is no number in another: see ``nested``."""
+    assert value(schema, written, kind="inner") == expected
+    assert value(schema, written, trusted=False) == expected
 
 
 @pytest.mark.parametrize(

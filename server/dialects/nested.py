@@ -3,7 +3,8 @@ array; texts raw, other values as JSON writes them.
 
 A value goes up to and with the marker that begins its closing tag, which is part of a text's terminal: see
 ``raw_text``. The key that closes an element is forced where it is declared; where any key may come, any
-closes.
+closes. Where the marker is text, a place that may hold any text in one branch of a union holds nothing else
+in the others, since the longest terminal wins.
 """
 
 from __future__ import annotations

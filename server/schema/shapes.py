@@ -73,7 +73,7 @@ class Shape:
 
     @cached_property
     def _members(self) -> dict[str, object]:
-        return {key: node for part in self._parts for key, node, _ in reversed(properties_of(part))}
+        return {key: node for part in self._parts for key, node, _ in properties_of(part)}
 
     @cached_property
     def _required(self) -> set[str]:
