@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import ReasoningState
 from server.dialects.dialect import Dialect
 from server.dialects.form import span_form, written_calls
 from server.dialects.parse import TurnParser

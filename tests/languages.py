@@ -14,7 +14,8 @@ from answers import folded
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, compose
 from server.dialects.form import written_calls
 from server.dialects.parse import TurnParser
 from server.schema.cache import prepared

@@ -25,7 +25,7 @@ from llguidance import LLMatcher
 from server.api import sse
 from server.api.answer import fold
 from server.api.chat_answer import ChatEncoder
-from server.dialects.constrain import BoundDialect
+from server.dialects.bound import BoundDialect
 from server.dialects.dialect import Dialect
 from server.dialects.table import DIALECTS, HERMES
 from server.engine.protocol import Ended, Engine, Piece, Progress, SequenceId

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import ReasoningState
 from server.dialects.table import HERMES
 from server.engine.protocol import Ended, Piece, Progress, SequenceId
 from server.errors import ConstraintDeadEnd, SchemaNotSatisfied

@@ -9,7 +9,8 @@ import pytest
 from answers import folded
 from languages import Language
 
-from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, ReasoningState, compose
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS, GENERIC, HERMES
 from server.events import Event

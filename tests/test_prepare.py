@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.dialects.constrain import BoundDialect
+from server.dialects.bound import BoundDialect
 from server.dialects.table import DIALECTS
 from server.errors import ContextOverflow, InvalidSchema
 from server.runner.model import load_model

@@ -8,7 +8,8 @@ import pytest
 from answers import folded
 from languages import Language
 
-from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, ReasoningState, compose
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
 from server.dialects.detect import detect
 from server.dialects.dialect import Dialect
 from server.dialects.form import written_calls

@@ -18,7 +18,8 @@ import pytest
 from conformance import answered
 from languages import Language
 
-from server.dialects.constrain import AnswerForm, BoundDialect, CallableTool, compose
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, compose
 from server.dialects.form import Notation, span_form
 from server.dialects.table import DIALECTS
 from server.runner.prepare import NO_ARGUMENTS

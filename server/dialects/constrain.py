@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from server.dialects.dialect import Dialect
+from server.dialects.bound import BoundDialect
 from server.dialects.elements import ElementRules
-from server.dialects.form import Aside, Gap, Item, Literal, Marker, Notation, Slot, span_form
+from server.dialects.form import Aside, Gap, Item, Literal, Notation, Slot, span_form
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
 from server.dialects.nested import NestedRules
 from server.dialects.pythonic import PythonicRules
-from server.dialects.raw_text import Split, text_until
+from server.dialects.raw_text import text_until
 from server.schema.parameters import UNKNOWN, Parameters
 from server.turn import Json
 
 MAX_CALLS = 32
 _SPACE = "[ \\t\\n\\r]"
 _BARE_GAP = _SPACE + "{0,24}"
+_FENCE = f"(```(json)?{_SPACE}*)"
 
 
 class ReasoningState(enum.Enum):
@@ -38,38 +39,6 @@ class ReasoningState(enum.Enum):
     NONE = "none"
     POSSIBLE = "possible"
     OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class BoundDialect:
-    """A dialect with one vocabulary: ``tokens`` gives the id of each marker that is a single token."""
-
-    dialect: Dialect
-    tokens: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def opener_token(self) -> int | None:
-        return self.tokens.get(self.dialect.opener)
-
-    def split(self, marker: str) -> Split:
-        if marker in self.tokens:
-            return Split("", f"<[{self.tokens[marker]}]>")
-        lead, *rest = self._parts(marker)
-        parts = (f"<[{part}]>" if isinstance(part, int) else lark_string(part) for part in rest if part != "")
-        return Split(str(lead), " ".join(parts))
-
-    def written(self, marker: str, spelled: Callable[[str], Iterable[int]]) -> Iterator[int]:
-        """The tokens of a marker; ``spelled`` gives those of text."""
-        for part in [self.tokens[marker]] if marker in self.tokens else self._parts(marker):
-            yield from [part] if isinstance(part, int) else spelled(part) if part else ()
-
-    def _parts(self, marker: str) -> list[str | int]:
-        """The text before the first inner token, that token, and so on."""
-        for inner in self.dialect.inner:
-            if inner in self.tokens and inner in marker:
-                before, _, after = marker.partition(inner)
-                return [*self._parts(before), self.tokens[inner], *self._parts(after)]
-        return [marker]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +214,12 @@ class _Composer:
     def _add_calls(self) -> None:
         dialect, form, span = self._dialect, self._form, self._span
         more = MAX_CALLS - 1 if form.parallel and dialect.parallel else 0
-        before, after = self._joined(span.before[1:]), self._joined(span.after)  # the opener stands outside
+        before, after = (
+            self._bound.rule_text(span.before[1:]),
+            self._bound.rule_text(span.after),
+        )  # the opener stands outside
         if span.several:
-            further = f" ({self._joined(span.between)} call){{0,{more}}}" if more else ""
+            further = f" ({self._bound.rule_text(span.between)} call){{0,{more}}}" if more else ""
             calls = f"{further} {after}"
             self._lines.append(f"calls: {before} call{calls}")
         else:
@@ -261,10 +233,10 @@ class _Composer:
         self._lines.append(f"call: {' | '.join(names)}")
         for number, tool in enumerate(form.tools):
             slots = {"name": tool.name, "arguments": f"arguments_{number}"}
-            self._lines.append(f"call_{number}: {self._joined(span.call, slots)}")
+            self._lines.append(f"call_{number}: {self._bound.rule_text(span.call, slots)}")
             self._lines += arguments(f"arguments_{number}", tool)
             if self._opens_with_text:
-                opened = self._joined([Literal(dialect.opener), *span.before[1:], *span.call], slots)
+                opened = self._bound.rule_text([Literal(dialect.opener), *span.before[1:], *span.call], slots)
                 self._lines.append(f"opened_{number}: {opened}")
         if self._opens_with_text:
             opened = " | ".join(f"opened_{number}" for number in range(len(form.tools)))
@@ -280,7 +252,7 @@ class _Composer:
         match span.notation:
             case Notation.ELEMENTS:
                 assert span.elements is not None
-                elements = ElementRules(span.elements, self._joined, self._bound.split, count)
+                elements = ElementRules(span.elements, self._bound.rule_text, self._bound.split, count)
                 return lambda name, tool: elements.rules(name, tool.parameters)
             case Notation.PYTHONIC:
                 pythonic = PythonicRules(count)
@@ -335,7 +307,7 @@ class _Composer:
             slots = {"name": tool.name, "arguments": f"arguments_{number}"}
             names.append(f"unopened_{number}")
             if self._call_opens_with_token:
-                self._lines.append(f"{names[-1]}: {self._joined(self._span.call[1:], slots)}")
+                self._lines.append(f"{names[-1]}: {self._bound.rule_text(self._span.call[1:], slots)}")
                 continue
             before, after = self._unopened_parts(pattern_of(tool.name), slots)
             self._lines.append(f"{names[-1]}: named_{number} {after}")
@@ -353,7 +325,7 @@ class _Composer:
         items = self._span.call
         cut = next(place for place, item in enumerate(items) if item == Slot("name")) + 2
         texts = (name if isinstance(item, Slot) else pattern_of(item.text) for item in items[:cut])
-        return "".join(texts), self._joined(items[cut:], slots) if slots else ""
+        return "".join(texts), self._bound.rule_text(items[cut:], slots) if slots else ""
 
     def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
         """A bare call cut behind its name: a pattern, and the rest as rule text."""
@@ -361,49 +333,7 @@ class _Composer:
         cut = next(place for place, item in enumerate(items) if isinstance(item, Slot)) + 1
         texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
         before = "".join(_loose_pattern(item, text) for item, text in zip(items, texts, strict=False))
-        return before, self._joined(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
-
-    def _joined(
-        self, items: Sequence[Item], slots: Mapping[str, str] | None = None, gap: str | None = None
-    ) -> str:
-        """Items as rule text; neighbouring literals become one, so that they are forced in one go. ``slots``
-        has the name of a tool and the rule of its arguments. ``gap`` stands for every gap, where not each
-        has its own text."""
-        parts: list[str] = []
-        run = ""
-        for item in items:
-            text, symbol = self._symbol(item, slots or {}, gap)
-            run += text
-            if symbol:
-                parts += [lark_string(run), symbol] if run else [symbol]
-                run = ""
-        parts += [lark_string(run)] if run else []
-        return " ".join(parts)
-
-    def _symbol(self, item: Item, slots: Mapping[str, str], gap: str | None) -> tuple[str, str]:
-        """What an item is in rule text: a literal, or else a symbol."""
-        match item:
-            case Gap() if gap is not None:
-                return "", gap
-            case Gap() | Aside():
-                return item.text, ""
-            case Literal(text) if text not in self._bound.tokens:
-                return text, ""
-            case Marker(text) | Literal(text):
-                return "", self._marker(text)
-            case Slot("key"):
-                return slots["key"], ""
-            case Slot("kind"):
-                lead, rest = self._bound.split(slots["kind"])
-                return ("", self._marker(slots["kind"])) if rest else (lead, "")
-            case Slot("recipient"):
-                return slots["name"], ""
-            case Slot("name", quoted):
-                return json.dumps(slots["name"]) if quoted else slots["name"], ""
-            case Slot("id", quoted):
-                return "", _id(self._dialect, quoted)
-            case Slot(name):
-                return "", slots[name]
+        return before, self._bound.rule_text(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
 
 
 def _loose_pattern(item: Item, text: str) -> str:
@@ -414,13 +344,3 @@ def _loose_pattern(item: Item, text: str) -> str:
         case Aside(texts):
             return f"({''.join(pattern_of(each) + f'{_SPACE}*' for each in texts)})?"
     return pattern_of(text)
-
-
-def _id(dialect: Dialect, quoted: bool) -> str:
-    """The pattern of a call's id: its number, or nine letters and digits, which is what every template that
-    shows ids takes."""
-    quote = '"' if quoted else ""
-    return f"/{quote}{'[0-9]{1,2}' if dialect.indexed else '[a-zA-Z0-9]{9}'}{quote}/"
-
-
-_FENCE = f"(```(json)?{_SPACE}*)"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from server.dialects.constrain import BoundDialect
+from server.dialects.bound import BoundDialect
 from server.dialects.dialect import Dialect
 from server.dialects.form import Literal, Marker, span_form
 from server.dialects.grammar import grammar_of

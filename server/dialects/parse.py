@@ -17,12 +17,13 @@ from contextlib import suppress
 from functools import partial
 
 from server.dialects.arguments import arguments_reader
+from server.dialects.bound import BoundDialect
 from server.dialects.calls import CallReader
-from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.constrain import ReasoningState
 from server.dialects.dialect import Segment
-from server.dialects.form import span_form
-from server.dialects.grammar import BARE, grammar_of
-from server.dialects.held import SPACE, HeldText, leading, overlap
+from server.dialects.grammar import BARE
+from server.dialects.held import SPACE, HeldText, leading
+from server.dialects.landmarks import landmarks
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
 from server.dialects.unread import Unread
@@ -64,26 +65,13 @@ class TurnParser:
         new_id: Callable[[int], str],
         parameters: Mapping[str, Parameters] | None = None,
     ) -> None:
-        self._grammar = grammar_of(bound.dialect)
         self._names = frozenset(names)
-        inner = bound.dialect.inner
-        self._tokens = {token: text for text, token in bound.tokens.items() if text not in inner}
-        self._opener = bound.dialect.opener
-        self._rules = {self._opener: bound.dialect.span}
-        self._form = span_form(bound.dialect)
-        if bound.dialect.unopened:
-            self._rules[self._form.call_marker] = bound.dialect.unopened
-        pair = bound.dialect.reasoning if reasoning is not ReasoningState.NONE else None
-        self._think_open, self._think_close = pair or ("", "")
-        no_thought = self._think_close if bound.dialect.thoughtless else ""
-        self._closers = {_State.REASONING: self._think_close, _State.START: no_thought}
-        self._textual = {*bound.dialect.marker_texts, *self._rules} - {"", *self._tokens.values()}
-        self._segments = {each.open: each for each in bound.dialect.text}
+        thoughts = reasoning is not ReasoningState.NONE
+        self._marks = marks = landmarks(bound, calls=bool(self._names), thoughts=thoughts)
+        self._closers = {_State.REASONING: marks.think_close, _State.START: marks.no_thought}
         self._segment: Segment | None = None
-        opener = {self._opener} if self._names else set()
-        self._parts = {self._think_open, bound.dialect.turn_end, *self._segments, *opener} - {""}
         self._calls_only = calls_only
-        self._bare = (bare or not self._opener) and bool(self._names)
+        self._bare = (bare or not self._marks.opener) and bool(self._names)
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START
@@ -96,11 +84,8 @@ class TurnParser:
         self._span: SpanParser | None = None
         self._raw: list[str] = []
         self._opened_with = ""  # the marker of a span of which nothing is announced
-        self._span_tokens = frozenset(
-            each.name for each in self._grammar.terminals.values() if each.text in self._tokens.values()
-        )
-        new_arguments = partial(arguments_reader, self._form, parameters or {}, trusted=trusted)
-        ends = self._form.ends_with_arguments
+        new_arguments = partial(arguments_reader, self._marks.form, parameters or {}, trusted=trusted)
+        ends = self._marks.form.ends_with_arguments
         self._reader = CallReader(self._names, new_id, new_arguments, ends_with_arguments=ends)
 
     @property
@@ -140,7 +125,7 @@ class TurnParser:
     def feed(self, token: int, data: bytes, logprob: TokenLogprob | None = None) -> list[Event]:
         """The events of one generated token; ``token`` is negative where there are no ids."""
         events: list[Event] = []
-        marker = self._tokens.get(token)
+        marker = self._marks.tokens.get(token)
         text = self._decoder.decode(b"" if marker else data, bool(marker))
         if logprob is not None and not marker:
             self._logprobs.add(len(text), logprob)
@@ -163,8 +148,8 @@ class TurnParser:
         if self._state is _State.REASONING:
             self._emit_reasoning(self._thought.push(rest) + self._thought.end_before_markup(), events)
         elif self._state in (_State.START, _State.TEXT):
-            begins_marker = any(each.startswith(rest.strip(SPACE)) for each in self._textual)
-            if not (self._trusted and self._segments and begins_marker):
+            begins_marker = any(each.startswith(rest.strip(SPACE)) for each in self._marks.textual)
+            if not (self._trusted and self._marks.segments and begins_marker):
                 self._push_text(rest, events)
             self._emit_text(self._text.finish(), events)
         return joined(events)
@@ -193,11 +178,11 @@ class TurnParser:
             return self._enter(_State.TEXT, text)
         if not begun:
             return ""
-        if self._segments:
+        if self._marks.segments:
             return self._read_part_start(text)
-        for marker in self._textual & {self._think_open, self._closers[_State.START]}:
+        for marker in self._marks.textual & {self._marks.think_open, self._closers[_State.START]}:
             if begun.startswith(marker):
-                return self._enter(_State.REASONING, begun.removeprefix(self._think_open))
+                return self._enter(_State.REASONING, begun.removeprefix(self._marks.think_open))
             if marker.startswith(begun):
                 return ""
         if self._bare and begun[:1] in ("{", "`"):
@@ -207,7 +192,7 @@ class TurnParser:
 
     def _read_part_start(self, text: str) -> str:
         """Where thoughts, text and calls each begin with their marker."""
-        found = leading(text, self._parts & self._textual)
+        found = leading(text, self._marks.parts & self._marks.textual)
         if found is None:
             return ""
         marker, end = found
@@ -216,14 +201,14 @@ class TurnParser:
         return text[end:]
 
     def _begin_part(self, marker: str) -> None:
-        self._segment = self._segments.get(marker)
-        if marker and marker == self._opener:
+        self._segment = self._marks.segments.get(marker)
+        if marker and marker == self._marks.opener:
             self._open_span(marker, [])
         else:
-            self._enter(_State.REASONING if marker and marker == self._think_open else _State.TEXT, "")
+            self._enter(_State.REASONING if marker and marker == self._marks.think_open else _State.TEXT, "")
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
-        before, found, after = self._split(text, self._think_close)
+        before, found, after = self._split(text, self._marks.think_close)
         self._emit_reasoning(self._thought.push(before), events)
         return self._end_reasoning(after, events) if found else ""
 
@@ -236,7 +221,7 @@ class TurnParser:
     def _read_text(self, text: str, events: list[Event]) -> str:
         if self._segment is not None:
             return self._read_segment(self._segment, text, events)
-        before, found, after = self._split(text, *(self._rules if self._names else ()))
+        before, found, after = self._split(text, *(self._marks.rules if self._names else ()))
         self._push_text(before, events)
         if found and not self.stopped:
             self._open_span(found, events)
@@ -245,13 +230,13 @@ class TurnParser:
 
     def _read_segment(self, segment: Segment, text: str, events: list[Event]) -> str:
         until_call = segment.onward and not segment.close and bool(self._names)
-        close = self._opener if until_call else segment.close
+        close = self._marks.opener if until_call else segment.close
         before, found, after = self._split(text, close)
         self._push_text(before, events)
         if not found or self.stopped:
             return ""
         if until_call:
-            self._open_span(self._opener, events)
+            self._open_span(self._marks.opener, events)
             return after
         self._end_segment(len(close), events)
         return after
@@ -275,18 +260,20 @@ class TurnParser:
     # Markers that are tokens.
 
     def _read_marker(self, marker: str, events: list[Event]) -> None:
-        opens_call = marker in self._rules and bool(self._names)
+        opens_call = marker in self._marks.rules and bool(self._names)
         match self._state:
             case _State.SPAN | _State.BARE:
                 self._read_span_marker(marker, events)
             case state if marker == self._closers.get(state):
                 self._end_reasoning("", events)
-            case _State.REASONING if opens_call and marker == self._opener:
+            case _State.REASONING if opens_call and marker == self._marks.opener:
                 self._emit_reasoning(self._thought.end_before_markup(), events)
                 self._open_span(marker, events)
-            case _State.START | _State.TEXT if marker == self._think_close and self._reader.completed:
+            case _State.START | _State.TEXT if marker == self._marks.think_close and self._reader.completed:
                 pass  # a call has ended the thought
-            case _State.START if marker == self._think_open or (self._segments and marker in self._parts):
+            case _State.START if marker == self._marks.think_open or (
+                self._marks.segments and marker in self._marks.parts
+            ):
                 self._begin_part(marker)
             case _State.TEXT if self._segment is not None and marker == self._segment.close:
                 self._end_segment(0, events)
@@ -301,7 +288,7 @@ class TurnParser:
         assert self._span is not None
         self._raw.append(marker)
         try:
-            self._read_lexemes(self._span.feed_marker(self._terminal(marker), marker), events)
+            self._read_lexemes(self._span.feed_marker(self._marks.terminal(marker), marker), events)
         except NotASpan:
             self._read(self._give_back(events), events)
         else:
@@ -311,14 +298,13 @@ class TurnParser:
 
     def _open_span(self, marker: str, events: list[Event]) -> None:
         self._enter(_State.SPAN, "")
-        span = self._begin_span(self._rules[marker], marker)
-        self._read_lexemes(span.feed_marker(self._terminal(marker), marker), events)
-
-    def _terminal(self, text: str) -> str:
-        return next((each.name for each in self._grammar.terminals.values() if each.text == text), "")
+        span = self._begin_span(self._marks.rules[marker], marker)
+        self._read_lexemes(span.feed_marker(self._marks.terminal(marker), marker), events)
 
     def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
-        self._span = SpanParser(self._grammar, rule, self._span_tokens, lambda: self._reader.quoted)
+        self._span = SpanParser(
+            self._marks.grammar, rule, self._marks.span_tokens, lambda: self._reader.quoted
+        )
         self._opened_with, self._raw = marker, [marker]
         return self._span
 
@@ -349,7 +335,7 @@ class TurnParser:
         rest = self._span.pending
         self._span = None
         self._text.skip_space = True
-        return self._enter(_State.START if self._segments else _State.TEXT, rest)
+        return self._enter(_State.START if self._marks.segments else _State.TEXT, rest)
 
     def _give_back(self, events: list[Event]) -> str:
         """What was read as a span and is none becomes text again, but for calls that were complete.
@@ -387,9 +373,7 @@ class TurnParser:
         if not (self._reader.between and self._reader.completed):
             return False
         text = "".join("".join(self._raw).split())
-        return any(closing.startswith(text) for closing in (self._form.closing, FENCE))
-
-    # Small things.
+        return any(closing.startswith(text) for closing in (self._marks.form.closing, FENCE))
 
     def _enter(self, state: _State, rest: str) -> str:
         self._state = state
@@ -398,16 +382,10 @@ class TurnParser:
 
     def _split(self, text: str, *markers: str) -> tuple[str, str, str]:
         """Text before the first of some markers, which it is (or none), and what follows it; the buffer keeps
-        what may still become one. A marker that is a token is never found in text."""
-        text = self._buffer + text
-        textual = [each for each in markers if each in self._textual]
-        found = min((each for each in textual if each in text), key=text.index, default="")
-        if found:
-            self._buffer = ""
-            return text[: text.index(found)], found, text[text.index(found) + len(found) :]
-        kept = max((overlap(text, each) for each in textual), default=0)
-        self._buffer = text[len(text) - kept :]
-        return text[: len(text) - kept], "", ""
+        what may still become one."""
+        before, found, rest = self._marks.split(self._buffer + text, markers)
+        self._buffer = "" if found else rest
+        return before, found, rest if found else ""
 
     def _push_text(self, text: str, events: list[Event]) -> None:
         if self._text.skip_space:

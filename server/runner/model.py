@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.dialects.constrain import BoundDialect
+from server.dialects.bound import BoundDialect
 from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.dialect import Dialect
 from server.dialects.table import ALL_MARKERS

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from server.dialects.constrain import BoundDialect, ReasoningState
+from server.dialects.bound import BoundDialect
+from server.dialects.constrain import ReasoningState
 from server.schema.parameters import UNKNOWN, Parameters
 from server.schema.verify import Verifier
 
