@@ -22,6 +22,7 @@ from server.catalogue import CATALOGUE, resolve
 from server.errors import StartupFailed, ToolspanError, quoted
 from server.frames import ModelFacts
 from server.model_file import check
+from server.programs import program
 from server.settings import Settings
 
 _SOURCES = ("--model", "--template")
@@ -149,7 +150,7 @@ def _check_tools(name: str, as_json: bool) -> int:
     tools = found.get("tools") if isinstance(found, dict) else found
     if not isinstance(tools, list):
         raise StartupFailed(f"{quoted(name)} has no list of tools")
-    command = [sys.executable, "-m", "server.schema.report", *([] if as_json else ["--text"])]
+    command = [*program("server.schema.report"), *([] if as_json else ["--text"])]
     return subprocess.run(command, input=json.dumps(tools).encode(), check=False).returncode
 
 
@@ -177,12 +178,14 @@ def _render(words: list[str]) -> int:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(msgspec.json.encode(turn))
         file.flush()
-        command = [sys.executable, "-m", "server.runner.render", file.name, source[0], value]
+        command = [*program("server.runner.render"), file.name, source[0], value]
         return subprocess.run(command, check=False).returncode
 
 
 def _json_file(name: str) -> Any:
     try:
-        return json.loads(Path(name).read_text(encoding="utf-8"))
+        return json.loads(Path(name).read_text(encoding="utf-8-sig"))
+    except RecursionError:
+        raise StartupFailed(f"{quoted(name)} can't be read as JSON: nested too deep") from None
     except (OSError, ValueError) as error:
         raise StartupFailed(f"{quoted(name)} can't be read as JSON: {error}") from None

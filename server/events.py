@@ -62,9 +62,10 @@ class CallEnd(msgspec.Struct, frozen=True, tag="call_end"):
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
-    """The choice is complete."""
+    """The choice is complete. ``stop`` is the text of the client's that ended it, if one did."""
 
     reason: FinishReason
+    stop: str = ""
 
 
 Event = Reasoning | Text | CallStart | CallArguments | CallEnd | Finish

@@ -452,3 +452,11 @@ def _end(reply: httpx.Response) -> str:
     *_, last, done = events(reply.text)
     assert done == "[DONE]"
     return str(last["error"]["code"]) if "error" in last else "answered"
+
+
+@pytest.mark.parametrize("fields", [{"reasoning_effort": "none"}, {"enable_thinking": False}])
+def test_no_thought_is_read_where_none_is_wanted(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """The scripted model's template has no switch for that."""
+    with playing(tmp_path, {"text": "<think>abc</think> Hi"}) as server:
+        message = server.chat(**fields).json()["choices"][0]["message"]
+    assert "reasoning_content" not in message

@@ -22,12 +22,12 @@ def test_text_ends_at_the_first_stop_string(chunks: list[str], stop: tuple[str, 
     text = ""
     for chunk in chunks:
         text += held.push(chunk)
-        if held.stopped:
+        if bool(held.stopped_by):
             break
     text += held.finish()
     whole = "".join(chunks)
     places = [whole.find(each) for each in stop if each in whole]
-    assert held.stopped == bool(places)
+    assert bool(held.stopped_by) == bool(places)
     if places:
         assert text == whole[: len(text)]
         assert not any(each in text for each in stop)

@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "logs": set(),
     "events": set(),
     "turn": set(),
+    "programs": set(),
     "settings": {"errors"},
     "frames": {"errors", "events", "turn"},
     "gguf": {"errors"},
@@ -33,9 +34,9 @@ ALLOWED: dict[str, set[str]] = {
     "prompt": CONTRACTS | {"schema", "dialects", "engine.protocol"},
     "engine": CONTRACTS | {"schema", "dialects", "prompt", "engine.protocol"},
     "runner": CONTRACTS | {"logs", "schema", "dialects", "prompt", "engine", "engine.protocol"},
-    "supervisor": CONTRACTS,
-    "api": CONTRACTS | {"logs", "supervisor"},
-    "commands": CONTRACTS | {"logs", "supervisor", "api", "catalogue", "model_file"},
+    "supervisor": CONTRACTS | {"programs"},
+    "api": CONTRACTS | {"logs", "programs", "supervisor"},
+    "commands": CONTRACTS | {"logs", "programs", "supervisor", "api", "catalogue", "model_file"},
     "__main__": {"commands"},
 }
 """Unit of the tree -> the units it may import, besides itself. Everything stands here: a new package needs
@@ -52,6 +53,7 @@ OWNERS: dict[str, set[str]] = {
     "llguidance": {"engine", "engine.protocol", "runner", "schema"},
     "prometheus_client": {"api"},
     "pydantic": {"api"},
+    "pydantic_core": {"api"},
     "rich": {"download"},
     "starlette": {"api"},
     "uvicorn": {"api"},

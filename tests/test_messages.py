@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -23,7 +24,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"when": "Weather in both?", "text": "I look.\n" + call("Zürich") + "\n" + call("Rome")},
     {"when": "22 degrees", "text": "It is 22 degrees."},
     {"when": "Think first", "text": "<think>Let me see.</think>\n\nDone."},
-    {"when": "Cut it", "text": call("Rome")[:50], "ended": "length"},
+    {"when": "Cut it", "text": call("Rome")[:-20], "ended": "length"},
     {"when": "dead end", "text": "x", "ended": "dead_end"},
 ]
 SERVED = Served(("m",), 1000)
@@ -128,6 +129,33 @@ def test_counting_tokens(client: anthropic.Anthropic) -> None:
     assert 0 < few.input_tokens < more.input_tokens
     used = client.messages.create(model="scripted", max_tokens=9, messages=asking("Hi")).usage
     assert used.input_tokens + (used.cache_read_input_tokens or 0) == few.input_tokens
+
+
+def test_a_stop_sequence_is_told(server: Serving) -> None:
+    for stream in (False, True):
+        answer = raw(server, messages=asking("22 degrees"), stop_sequences=["zzz", "22"], stream=stream).text
+        assert '"stop_reason":"stop_sequence","stop_sequence":"22"' in answer
+    ended = raw(server, messages=asking("22 degrees"), stop_sequences=["zzz"]).json()
+    assert (ended["stop_reason"], ended["stop_sequence"]) == ("end_turn", None)
+
+
+@pytest.mark.parametrize("arguments", ['{"n": 1e400}', '{"n": 12345678901234567890.10}', '{"n": "\\ud800"}'])
+def test_arguments_keep_their_text(tmp_path: Path, arguments: str) -> None:
+    script = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+    tool = {"name": "f", "input_schema": {"type": "object", "properties": {"n": {}}}}
+    with playing(tmp_path, {"text": script}) as alone:
+        answer = alone.request(
+            "POST",
+            "/v1/messages",
+            json={"model": "scripted", "max_tokens": 500, "messages": asking("Hi"), "tools": [tool]},
+        )
+    assert f'"input":{arguments}' in answer.text
+
+
+def test_a_failed_stream_closes_what_it_began(server: Serving) -> None:
+    text = raw(server, messages=asking("dead end"), stream=True).text
+    names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
+    assert [name for name in names if name != "ping"][-2:] == ["content_block_stop", "error"]
 
 
 def test_errors_have_anthropics_shape(server: Serving, client: anthropic.Anthropic) -> None:

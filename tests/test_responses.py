@@ -136,6 +136,8 @@ def test_errors(server: Serving, client: OpenAI) -> None:
     assert last.type == "response.failed"
     assert last.response.error is not None
     assert last.response.error.code == "constraint_dead_end"
+    (item,) = last.response.output
+    assert (item.type, item.status) == ("message", "incomplete")
 
 
 # Bodies to turns.
@@ -244,6 +246,7 @@ def test_other_fields() -> None:
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
+        ({"top_logprobs": 2}, "top_logprobs"),
     ],
 )
 def test_what_is_refused(fields: dict[str, Any], param: str) -> None:

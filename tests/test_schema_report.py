@@ -13,6 +13,7 @@ from serving import Serving, playing, serving
 from test_prepare import ASK, CALL, allows, prepared
 
 from server.errors import InvalidRequest, InvalidSchema
+from server.programs import program
 from server.schema.report import Keyword, lines, report
 from server.turn import Tool, ToolChoice, Turn
 
@@ -131,6 +132,36 @@ def test_over_http_before_a_model_is_there() -> None:
             refusal = checked(server, wrong)
             assert refusal.status_code == 400
             assert "error" in refusal.json()
+
+
+def test_a_report_goes_by_what_requests_take() -> None:
+    others = [{"type": "web_search"}, TOOLS[0], TOOLS[0], {"name": "list", "parameters": []}]
+    first, again, wrong = report(others)
+    assert first.refusal is None
+    assert again.refusal is not None
+    assert again.refusal.code == "duplicate_tool"
+    assert wrong.refusal is not None
+    assert "object" in wrong.refusal.reason
+
+
+def test_hostile_files_end_in_one_line(tmp_path: Path) -> None:
+    deep = command("-", given="[" * 100_000)
+    assert (deep.returncode, deep.stderr.count("\n")) == (1, 1)
+    odd = command("-", given='[{"name": "\\ud800\\u001b[31m"}]')
+    assert odd.returncode == 1
+    assert "Traceback" not in odd.stderr
+    assert "\x1b" not in odd.stdout
+
+
+def test_the_current_folder_is_not_the_package(tmp_path: Path) -> None:
+    package = tmp_path / "server" / "schema"
+    package.mkdir(parents=True)
+    for file in (tmp_path / "server" / "__init__.py", package / "__init__.py", package / "report.py"):
+        file.write_text('print("hijacked")\n')
+    done = subprocess.run(
+        program("server.schema.report"), input=b"[]", capture_output=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout == b"[]\n"
 
 
 # What becomes of bad tools.

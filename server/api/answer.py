@@ -83,6 +83,7 @@ class Choice:
     calls: list[Call] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     reason: FinishReason | None = None
+    stop: str = ""
 
     def add(self, event: Event) -> None:
         match event:
@@ -95,8 +96,8 @@ class Choice:
                 self.calls.append(Call(identifier, name))
             case CallArguments(index, text):
                 self.calls[index].arguments += text
-            case Finish(reason):
-                self.reason = reason
+            case Finish(reason, stop):
+                self.reason, self.stop = reason, stop
 
 
 @dataclass(slots=True)

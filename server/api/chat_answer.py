@@ -79,8 +79,8 @@ class ChatEncoder:
             chunks[-1] |= _extras(frame.timings, frame.warnings)
         yield from chunks
 
-    def failed(self, error: ErrorData) -> Json:
-        return error_object(error)
+    def failed(self, error: ErrorData) -> Iterator[Json]:
+        yield error_object(error)
 
     def whole(self, answer: Answer) -> Json:
         choices = [_whole(index, choice, self._logprobs) for index, choice in enumerate(answer.choices)]

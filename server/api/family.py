@@ -61,8 +61,8 @@ class Encoder(Protocol):
 
     def finish(self, frame: Finished) -> Iterator[Json]: ...
 
-    def failed(self, error: ErrorData) -> Json:
-        """The event of an error."""
+    def failed(self, error: ErrorData) -> Iterator[Json]:
+        """The events of an answer that can't go on."""
         ...
 
     def whole(self, answer: Answer) -> Json: ...
@@ -145,7 +145,8 @@ class Answers:
                     for chunk in self._chunks(frame, encoder):
                         yield event(chunk)
             except Exception as error:
-                yield event(encoder.failed(_failure(request, error)))
+                for chunk in encoder.failed(_failure(request, error)):
+                    yield event(chunk)
             if self._family.end:
                 yield self._family.end
 

@@ -12,6 +12,9 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from pydantic_core import from_json
+
 from server.api.answer import Answer, Choice
 from server.api.replies import messages_error
 from server.errors import ErrorData
@@ -44,7 +47,7 @@ class MessagesEncoder:
         }
         self._index = -1
         self._open = ""
-        self._reason: FinishReason = "stop"
+        self._finish = Finish("stop")
 
     def start(self, accepted: Accepted) -> Iterator[Json]:
         usage = {"input_tokens": accepted.prompt_tokens, "output_tokens": 0}
@@ -60,7 +63,7 @@ class MessagesEncoder:
 
     def finish(self, frame: Finished) -> Iterator[Json]:
         yield from self._stop()
-        delta = {"stop_reason": _STOP_REASONS[self._reason], "stop_sequence": None}
+        delta = _ending(self._finish.reason, self._finish.stop)
         extras = {"warnings": frame.warnings} if frame.warnings else {}
         yield {
             "type": "message_delta",
@@ -71,8 +74,9 @@ class MessagesEncoder:
         }
         yield {"type": "message_stop"}
 
-    def failed(self, error: ErrorData) -> Json:
-        return messages_error(error)
+    def failed(self, error: ErrorData) -> Iterator[Json]:
+        yield from self._stop()
+        yield messages_error(error)
 
     def whole(self, answer: Answer) -> Json:
         (choice,) = answer.choices
@@ -80,8 +84,7 @@ class MessagesEncoder:
         return {
             **self._common,
             "content": list(_blocks(choice)),
-            "stop_reason": _STOP_REASONS[choice.reason or "stop"],
-            "stop_sequence": None,
+            **_ending(choice.reason or "stop", choice.stop),
             "usage": _usage(answer.usage),
             "timings": answer.timings,
             **extras,
@@ -102,8 +105,8 @@ class MessagesEncoder:
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
             case CallEnd():
                 yield from self._stop()
-            case Finish(reason):
-                self._reason = reason
+            case Finish():
+                self._finish = event
 
     def _part(self, kind: str, block: Json) -> Iterator[Json]:
         """Begins a block of a kind, unless one is open."""
@@ -123,6 +126,11 @@ class MessagesEncoder:
             yield {"type": "content_block_stop", "index": self._index}
 
 
+def _ending(reason: FinishReason, stop: str) -> Json:
+    """Why a message ended, and the stop sequence that did it."""
+    return {"stop_reason": "stop_sequence" if stop else _STOP_REASONS[reason], "stop_sequence": stop or None}
+
+
 def _blocks(choice: Choice) -> Iterator[Json]:
     if choice.reasoning:
         yield {"type": "thinking", "thinking": choice.reasoning, "signature": ""}
@@ -137,11 +145,13 @@ def _call(identifier: str, name: str) -> Json:
 
 
 def _input(arguments: str) -> Any:
-    """The arguments as a value; those of a call that was cut short are nothing."""
+    """The arguments, their digits as they are; of a call that was cut short as far as it came, as clients
+    read it from a stream."""
     try:
-        return json.loads(arguments)
+        json.loads(arguments)
     except ValueError:
-        return {}
+        return from_json(arguments or "{}", allow_partial=True)
+    return msgspec.Raw(arguments.encode())
 
 
 def _usage(usage: Usage) -> Json:

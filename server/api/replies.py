@@ -29,11 +29,16 @@ def error_object(error: ErrorData) -> dict[str, Any]:
 
 def messages_error(error: ErrorData) -> dict[str, Any]:
     """The same in Anthropic's shape."""
-    kind = _MESSAGES_TYPES.get(error.type, error.type)
+    kind = _MESSAGES_TYPES.get(error.status) or _MESSAGES_TYPES.get(error.type, error.type)
     return {"type": "error", "error": {"type": kind, "message": error.message, "code": error.code}}
 
 
-_MESSAGES_TYPES = {"server_error": "api_error", "service_unavailable": "overloaded_error"}
+_MESSAGES_TYPES: dict[int | str, str] = {
+    413: "request_too_large",
+    504: "timeout_error",
+    "server_error": "api_error",
+    "service_unavailable": "overloaded_error",
+}
 
 
 def error_reply(error: ErrorData, headers: dict[str, str] | None = None) -> Response:

@@ -55,10 +55,11 @@ class ResponsesEncoder:
         response = self._response(status) | {"output": self._output} | _ended(frame)
         yield self._event(f"response.{status}", response=response)
 
-    def failed(self, error: ErrorData) -> Json:
+    def failed(self, error: ErrorData) -> Iterator[Json]:
+        yield from self._close("incomplete")
         told = {"code": error.code, "message": error.message}
         response = self._response("failed") | {"error": told, "output": self._output}
-        return self._event("response.failed", response=response)
+        yield self._event("response.failed", response=response)
 
     def whole(self, answer: Answer) -> Json:
         (choice,) = answer.choices

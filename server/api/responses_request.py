@@ -35,6 +35,7 @@ REFUSED = {
     "conversation": "send the whole conversation as input",
     "prompt": "send instructions and input",
     "background": "wait for the answer, or stream it",
+    "top_logprobs": "chat completions have logprobs",
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from typing import Any
 
@@ -19,9 +18,10 @@ from server.api import body, limits
 from server.api.fields import Field
 from server.api.replies import reply
 from server.errors import InvalidSchema
+from server.programs import program
 from server.settings import Settings
 
-COMMAND = (sys.executable, "-m", "server.schema.report")
+COMMAND = program("server.schema.report")
 
 
 class ToolsCheck:
@@ -46,7 +46,8 @@ async def _reported(tools: list[Any]) -> list[dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     try:
         async with asyncio.timeout(limits.TOOL_CHECK_SECONDS):
-            written, _ = await process.communicate(json.dumps(tools).encode())
+            given = await asyncio.to_thread(json.dumps, tools)
+            written, _ = await process.communicate(given.encode())
     except TimeoutError:
         raise InvalidSchema(
             f"the tools could not be checked within {limits.TOOL_CHECK_SECONDS:g} s",
@@ -59,5 +60,5 @@ async def _reported(tools: list[Any]) -> list[dict[str, Any]]:
             await process.wait()
     if process.returncode not in (0, 1):
         raise InvalidSchema("the tools can't be checked", code="schema_too_large", param="tools")
-    found: list[dict[str, Any]] = json.loads(written)
+    found: list[dict[str, Any]] = await asyncio.to_thread(json.loads, written)
     return found

@@ -19,7 +19,7 @@ class HeldText:
         self._stop = stop
         self._held = ""
         self.skip_space = False
-        self.stopped = False
+        self.stopped_by = ""
 
     def push(self, text: str) -> str:
         if not text:
@@ -28,11 +28,11 @@ class HeldText:
             text = text.lstrip(SPACE)
             self.skip_space = not text
         text = self._held + text
-        ends = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
+        ends = [(place, stop) for stop in self._stop if (place := text.find(stop)) >= 0]
         if ends:
-            self.stopped = True
+            end, self.stopped_by = min(ends)
             self._held = ""
-            return text[: min(ends)]
+            return text[:end]
         kept = min(_HELD_SPACE, len(text) - len(text.rstrip(SPACE)))
         kept = max([kept, *(overlap(text, stop) for stop in self._stop)])
         self._held = text[len(text) - kept :]

@@ -90,8 +90,12 @@ class TurnParser:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string ended the text."""
+        """Whether a stop string ended the text: ``stopped_by``."""
         return self._state is _State.STOPPED
+
+    @property
+    def stopped_by(self) -> str:
+        return self._text.stopped_by
 
     @property
     def calls(self) -> int:
@@ -391,7 +395,7 @@ class TurnParser:
         if self._text.skip_space:
             self._logprobs.drop(len(text) - len(text.lstrip(SPACE)))
         self._emit_text(self._text.push(text), events)
-        if self._text.stopped:
+        if self._text.stopped_by:
             self._enter(_State.STOPPED, "")
 
     def _emit_text(self, text: str, events: list[Event]) -> None:

@@ -54,6 +54,11 @@ def template_variables(turn: Turn, known: frozenset[str]) -> dict[str, TemplateV
     return found | own
 
 
+def thinking_is_off(turn: Turn) -> bool:
+    """Whether the client wants no thoughts."""
+    return _switched(turn, dict(turn.template_variables)) is False
+
+
 def _switched(turn: Turn, own: dict[str, TemplateValue]) -> bool | None:
     """Whether thinking is on or off, None where the client leaves that to the template."""
     for name in ("enable_thinking", "thinking"):

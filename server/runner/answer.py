@@ -133,7 +133,7 @@ class Answer:
         if self._plan.response is not None and reason == "stop":
             self._check_response(self._plan.response, step)
         if step.next is Next.GO_ON:
-            step.events += [*self._response, Finish(reason)]
+            step.events += [*self._response, Finish(reason, self._parser.stopped_by)]
             step.next = Next.END
 
     # The gate.

@@ -24,6 +24,7 @@ from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
 from server.prompt.prompt import Prompt
+from server.prompt.thinking import thinking_is_off
 from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
 from server.schema.cache import Prepared, prepared
@@ -164,6 +165,8 @@ class Preparer:
     def _reasoning_budget(self, turn: Turn) -> int:
         """The tokens that thoughts may have, negative where there is no limit."""
         budget = turn.reasoning_budget
+        if budget is None and thinking_is_off(turn):
+            return 0
         return self._settings.reasoning_budget if budget is None else budget
 
     def _closing(self, message: str) -> tuple[int, ...]:

@@ -72,25 +72,42 @@ class ToolReport(msgspec.Struct, frozen=True):
 
 def report(tools: list[Any]) -> list[ToolReport]:
     """Tools as the APIs have them: ``{"type": "function", "function": {...}}``, or a name with
-    ``parameters``, ``input_schema`` or ``inputSchema`` (MCP)."""
-    return [_tool(each) for each in tools]
+    ``parameters``, ``input_schema`` or ``inputSchema`` (MCP). Those of other types are left out, as they are
+    in requests."""
+    seen: set[str] = set()
+    return [_tool(each, seen) for each in tools if not _is_other(each)]
 
 
-def _tool(tool: Any) -> ToolReport:
+def _is_other(tool: Any) -> bool:
+    return isinstance(tool, dict) and tool.get("type") not in (None, "function", "custom")
+
+
+def _tool(tool: Any, seen: set[str]) -> ToolReport:
     described = tool.get("function", tool) if isinstance(tool, dict) else None
     if not isinstance(described, dict):
         return _refused("", Problem("invalid_tool", "", "", "a tool is an object"))
     name = described.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         problem = Problem("invalid_tool_name", "", "", "a name is 1 to 64 letters, digits, '_', '-' or '.'")
-        return _refused(name if isinstance(name, str) else "", problem)
-    schema = next((described[key] for key in _SCHEMA_KEYS if described.get(key)), NO_ARGUMENTS)
+        return _refused(_shown(name) if isinstance(name, str) else "", problem)
+    if name in seen:
+        return _refused(name, Problem("duplicate_tool", "", "", "an earlier tool has this name"))
+    seen.add(name)
+    schema = next((described[key] for key in _SCHEMA_KEYS if described.get(key) is not None), NO_ARGUMENTS)
+    if not isinstance(schema, dict):
+        return _refused(name, Problem("invalid_schema", "", "", "the parameters are a JSON Schema object"))
+    schema = schema or NO_ARGUMENTS
     try:
         checked = examined(json.dumps(schema, ensure_ascii=False), as_object=True)
     except Refused as refused:
         return _refused(name, refused.problem)
     lowered = lower(checked, as_object=True)
     return ToolReport(name, checked.draft.value, lowered.exact, None, tuple(_keywords(checked, lowered)))
+
+
+def _shown(text: str) -> str:
+    """Text that can be printed anywhere."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _refused(name: str, problem: Problem) -> ToolReport:
@@ -145,7 +162,8 @@ def main(words: list[str]) -> int:
     """Exits with 1 if a tool is refused."""
     found = report(json.load(sys.stdin))
     if words == ["--text"]:
-        print("\n".join(line for tool in found for line in lines(tool)))
+        text = "".join(f"{_shown(line)}\n" for tool in found for line in lines(tool))
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
     return int(any(each.refusal for each in found))

@@ -7,7 +7,6 @@ import contextlib
 import enum
 import itertools
 import logging
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from server.frames import (
     Status,
     encode,
 )
+from server.programs import program
 from server.settings import Settings
 from server.supervisor.child import Child
 from server.supervisor.generation import Generation
@@ -46,7 +46,7 @@ from server.turn import Turn
 
 log = logging.getLogger("toolspan.supervisor")
 
-RUNNER = (sys.executable, "-m", "server.runner")
+RUNNER = program("server.runner")
 
 
 class State(enum.Enum):
