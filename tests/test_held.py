@@ -22,7 +22,7 @@ def test_text_ends_at_the_first_stop_string(chunks: list[str], stop: tuple[str, 
     text = ""
     for chunk in chunks:
         text += held.push(chunk)
-        if bool(held.stopped_by):
+        if held.stopped_by:
             break
     text += held.finish()
     whole = "".join(chunks)
