@@ -166,6 +166,15 @@ def test_what_a_dialect_can_not_write_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("dialect", "name"), [("muse", "user"), ("muse", "self"), ("functionary-v3.2", "all")]
+)
+def test_a_name_that_begins_another_part_is_refused(tmp_path: Path, dialect: str, name: str) -> None:
+    with pytest.raises(InvalidSchema, match=f"'{name}' begins another part"):
+        preparer(tmp_path, dialect).prepare(1, Turn(ASK, (Tool(name),)))
+    preparer(tmp_path, dialect).prepare(1, Turn(ASK, (Tool(f"{name}_info"),)))
+
+
+@pytest.mark.parametrize(
     ("dialect", "schema"),
     [
         ("gemma4", {"type": "object", "properties": {"b c": {"type": "integer"}}}),

@@ -186,3 +186,17 @@ def test_logprobs_of_a_segment_are_those_of_its_text() -> None:
     texts = [event for event in events if isinstance(event, Text)]
     assert "".join(event.text for event in texts) == "One two"
     assert [each.token for event in texts for each in event.logprobs] == ["One", " two"]
+
+
+@pytest.mark.parametrize("name", [row.name for row in DIALECTS if any(each.close for each in row.text)])
+@TOKENS
+def test_a_value_may_hold_what_closes_its_segment(name: str, tokens: bool) -> None:
+    schema = '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}'
+    model = Model(name, tokens, (), response=schema)
+    segment = next(each for each in model.row.text if not each.onward)
+    inner = next(each.close for each in model.row.text if each.close)
+    said = json.dumps({"a": f'x"{inner}\\{inner}y'})
+    ids = model.language.ids(segment.open) + list(said.encode()) + model.language.ids(segment.close)
+    parser = TurnParser(model.bound, calls_first=True, new_id=str)
+    events = [event for each in ids for event in parser.feed(each, model.language.data(each))]
+    assert folded(events + parser.flush()) == [f"text {json.dumps(said)}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from test_dialects import ADD, GET, GET_ALL, TOOLS, bound_to, lines, parsed
 
 from server.dialects.constrain import AnswerForm, compose
 from server.dialects.form import span_form, written_calls
+from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 
 UNOPENED = [row for row in DIALECTS if row.unopened]
@@ -72,3 +74,43 @@ def test_pieces_of_them_are_read_alike_in_any_chunks(row: Any, words: list[str])
     case = Case(row, text, [], ("add",), trusted=False)
     whole = folded(fed(case.parser(), [text.encode()]))
     assert folded(fed(case.parser(), [bytes([each]) for each in text.encode()])) == whole
+
+
+def test_whitespace_after_the_marker_counts_as_none() -> None:
+    row = next(each for each in DIALECTS if each.name == "kimi-k2")
+    bound, form = bound_to(row, False), AnswerForm(TOOLS)
+    answers = Language(compose(bound, form), ())
+    spaced = unopened(row, ADD).replace("functions.", "\n functions.")
+    assert answers.has(spaced)
+    assert folded(parsed(bound, form, answers, answers.ids(spaced))) == lines(ADD)
+    assert not answers.has("So <|tool_call_begin|> functions.get:0 is how")
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "kimi-k2", "hermes", "gemma4"])
+@TOKENS
+def test_text_that_has_a_schema_holds_no_call(name: str, tokens: bool) -> None:
+    row = next(each for each in DIALECTS if each.name == name)
+    schema = '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}'
+    bound, form = bound_to(row, tokens), AnswerForm(TOOLS, response=schema)
+    answers = Language(compose(bound, form), tuple(bound.tokens))
+    for inner in (written_calls(row, [GET]), unopened(row, GET)):
+        said = json.dumps({"a": inner}, ensure_ascii=False)
+        tokens_of_text = list(said.encode())
+        parser = TurnParser(bound, ["get"], calls_first=True, new_id=str)
+        events = [e for each in tokens_of_text for e in parser.feed(each, bytes([each]))] + parser.flush()
+        assert folded(events) == [f"text {json.dumps(said, ensure_ascii=False)}"]
+    call = written_calls(row, [GET])
+    assert answers.has(call)
+    parser = TurnParser(bound, ["get"], calls_first=True, new_id=str)
+    ids = answers.ids(call)
+    events = [e for each in ids for e in parser.feed(each, answers.data(each))] + parser.flush()
+    assert folded(events) == lines(GET)
+
+
+def test_a_character_that_is_cut_within_a_call_is_nothing() -> None:
+    row = next(each for each in DIALECTS if each.name == "dsml-v4")
+    begun = written_calls(row, [ADD]).partition("<｜DSML｜parameter")[0].encode()
+    for cut in (True, False):
+        parser = TurnParser(bound_to(row, False), ["add"], new_id=str)
+        events = parser.feed(-1, begun + "<｜".encode()[:2]) + parser.flush(cut=cut)
+        assert folded(events) == ["cut add "]

@@ -324,7 +324,7 @@ class _Composer:
         """A call cut behind what follows its name: a pattern, and the rest as rule text."""
         items = self._span.call
         cut = next(place for place, item in enumerate(items) if item == Slot("name")) + 2
-        texts = (name if isinstance(item, Slot) else pattern_of(item.text) for item in items[:cut])
+        texts = (name if isinstance(item, Slot) else _loose_pattern(item, item.text) for item in items[:cut])
         return "".join(texts), self._bound.rule_text(items[cut:], slots) if slots else ""
 
     def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:

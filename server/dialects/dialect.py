@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
+
+
+def _in_name(character: str) -> bool:
+    return character.isalnum() or character in "_.-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,15 @@ class Dialect:
         segments = [text for each in self.text for text in (each.open, each.close) if text]
         ends = (self.turn_end,) if self.turn_end else ()
         return (*self.markers.values(), *segments, *ends, *(self.reasoning or ()), *self.inner)
+
+    @property
+    def part_names(self) -> frozenset[str]:
+        """Names that no tool can have, since with the opener of calls they begin another part."""
+        openers = [each.open for each in self.text] + list((self.reasoning or ())[:1])
+        rest = [
+            each.removeprefix(self.opener) for each in openers if self.opener and each.startswith(self.opener)
+        ]
+        return frozenset("".join(takewhile(_in_name, each)) for each in rest)
 
     @property
     def hidden_texts(self) -> tuple[str, ...]:

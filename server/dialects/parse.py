@@ -27,6 +27,7 @@ from server.dialects.landmarks import landmarks
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
 from server.dialects.unread import Unread
+from server.dialects.values import Quotes
 from server.events import CallStart, Event, Reasoning, Text, TokenLogprob, joined
 from server.schema.parameters import Parameters
 
@@ -46,10 +47,10 @@ class _State(enum.Enum):
 class TurnParser:
     """``feed`` each generated token, ``flush`` at the end of the turn.
 
-    ``names`` are the tools that may be called (none: no span opens), ``calls_only`` says that the answer
-    has no free text, ``bare`` lets a call without markers begin the answer, ``new_id`` gives the id of the
-    call with an index. ``parameters`` are those of the tools, where the dialect's values take their types
-    from them.
+    ``names`` are the tools that may be called (none: no span opens), ``calls_only`` says that the answer has
+    no free text, ``calls_first`` that its text has a schema, so that calls stand only in its place, ``bare``
+    lets a call without markers begin the answer, ``new_id`` gives the id of the call with an index.
+    ``parameters`` are those of the tools, where the dialect's values take their types from them.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class TurnParser:
         *,
         reasoning: ReasoningState = ReasoningState.NONE,
         calls_only: bool = False,
+        calls_first: bool = False,
         bare: bool = False,
         stop: tuple[str, ...] = (),
         trusted: bool = True,
@@ -71,6 +73,8 @@ class TurnParser:
         self._closers = {_State.REASONING: marks.think_close, _State.START: marks.no_thought}
         self._segment: Segment | None = None
         self._calls_only = calls_only
+        self._calls_first = calls_first
+        self._quotes = Quotes()
         self._bare = (bare or not self._marks.opener) and bool(self._names)
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -145,7 +149,9 @@ class TurnParser:
         if cut and self.call_begun:
             self._emit_text(self._text.end_before_markup(), events)
             return events
-        self._read(self._decoder.decode(b"", True), events)
+        unfinished = self._decoder.decode(b"", True)
+        if not (self._trusted and self._reader.named):  # else the rest of a character that was cut
+            self._read(unfinished, events)
         if self._span is not None:
             self._flush_span(events)
         rest, self._buffer = self._buffer, ""
@@ -189,10 +195,23 @@ class TurnParser:
                 return self._enter(_State.REASONING, begun.removeprefix(self._marks.think_open))
             if marker.startswith(begun):
                 return ""
+        if self._calls_first and self._names:
+            return self._read_first(text)
         if self._bare and begun[:1] in ("{", "`"):
             self._begin_span(BARE)
             return self._enter(_State.BARE, text)
         return self._enter(_State.TEXT, text)
+
+    def _read_first(self, text: str) -> str:
+        """Where text that has a schema may begin, or calls instead."""
+        found = leading(text, {self._marks.opener} & self._marks.textual)
+        if found is None:
+            return ""
+        marker, end = found
+        if not marker:
+            return self._enter(_State.TEXT, text)
+        self._open_span(marker, [])
+        return text[end:]
 
     def _read_part_start(self, text: str) -> str:
         """Where thoughts, text and calls each begin with their marker."""
@@ -225,7 +244,8 @@ class TurnParser:
     def _read_text(self, text: str, events: list[Event]) -> str:
         if self._segment is not None:
             return self._read_segment(self._segment, text, events)
-        before, found, after = self._split(text, *(self._marks.rules if self._names else ()))
+        sought = self._marks.rules if self._names and not self._calls_first else ()
+        before, found, after = self._split(text, *sought)
         self._push_text(before, events)
         if found and not self.stopped:
             self._open_span(found, events)
@@ -236,9 +256,14 @@ class TurnParser:
         until_call = segment.onward and not segment.close and bool(self._names)
         close = self._marks.opener if until_call else segment.close
         before, found, after = self._split(text, close)
+        if self._calls_first:
+            self._quotes.follow(before)
+            if self._quotes.open:  # what looks like a marker is a part of the value
+                self._quotes.follow(found)
+                before, found = before + found, ""
         self._push_text(before, events)
         if not found or self.stopped:
-            return ""
+            return after
         if until_call:
             self._open_span(self._marks.opener, events)
             return after
@@ -281,7 +306,9 @@ class TurnParser:
                 self._begin_part(marker)
             case _State.TEXT if self._segment is not None and marker == self._segment.close:
                 self._end_segment(0, events)
-            case _State.START | _State.TEXT if opens_call:
+            case _State.START | _State.TEXT if opens_call and not (
+                self._calls_first and self._state is _State.TEXT
+            ):
                 self._push_text(self._buffer, events)
                 if not self.stopped:
                     self._open_span(marker, events)

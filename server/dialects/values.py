@@ -16,6 +16,23 @@ _ABSENT = frozenset({"", "none", "null"})
 in_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
+class Quotes:
+    """Whether JSON text that is ``follow``ed has come to within quotes."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self._escaped = False
+
+    def follow(self, text: str) -> None:
+        for character in text:
+            if self._escaped:
+                self._escaped = False
+            elif character == "\\":
+                self._escaped = True
+            elif character == '"':
+                self.open = not self.open
+
+
 class ValueReader:
     """One value: what has come of it and waits until it is certain what it is. ``quoted``: it is certain to
     be JSON, and has come to within quotes."""
@@ -29,8 +46,11 @@ class ValueReader:
         self._structured = False  # it may be an array or an object, which only its end can tell
         self._opened = False
         self._parts: list[str] = []
-        self.quoted = False
-        self._escaped = False
+        self._quotes = Quotes()
+
+    @property
+    def quoted(self) -> bool:
+        return self._quotes.open
 
     @property
     def text(self) -> str:
@@ -46,7 +66,7 @@ class ValueReader:
 
     def feed(self, text: str) -> str:
         if self._is_other and self._trusted:
-            self._follow_quotes(text)
+            self._quotes.follow(text)
             return text
         if not self._trusted:
             self._parts.append(text)
@@ -71,15 +91,6 @@ class ValueReader:
         if text.strip().lower() in _ABSENT:
             return "null" if "null" in self._value.types else ""
         return as_json(text)
-
-    def _follow_quotes(self, text: str) -> None:
-        for character in text:
-            if self._escaped:
-                self._escaped = False
-            elif character == "\\":
-                self._escaped = True
-            elif character == '"':
-                self.quoted = not self.quoted
 
     def _let_go(self) -> str:
         opening = "" if self._opened else '"'

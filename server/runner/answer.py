@@ -274,6 +274,7 @@ class Answer:
             plan.tools,
             reasoning=plan.reasoning,
             calls_only=plan.must_call,
+            calls_first=plan.response is not None,
             bare=plan.bare,
             stop=plan.stop,
             trusted=self._trusted and certain,

@@ -141,6 +141,12 @@ class Preparer:
     def _refuse_markup(self, name: str, param: str) -> None:
         if markup := _first(self._markup, [name]):
             raise _spells(f"the name {quoted(name)}", markup, param)
+        if name in self._model.bound.dialect.part_names:
+            raise InvalidSchema(
+                f"the name {quoted(name)} begins another part of this model's answers: no tool can have it",
+                code="invalid_tool_name",
+                param=param,
+            )
 
     def _room(self, prompt: Prompt, turn: Turn) -> int:
         """How many tokens the answer may have."""
