@@ -14,11 +14,11 @@ from server.api import limits
 from server.api.fields import Field
 from server.api.parts import (
     Served,
+    arguments_text,
     check_model,
     check_schemas,
     flag,
     integer,
-    json_text,
     name_of,
     on_bad_tool,
     schema_of,
@@ -160,18 +160,12 @@ def _call(call: Field) -> ToolCall:
     if kind and kind.text() != "function":
         raise kind.wrong(f"is {quoted(kind.text())}; only function calls are supported")
     function = call.need("function")
-    identifier = call.get("id")
+    identifier, arguments = call.get("id"), function.get("arguments")
     return ToolCall(
         id=identifier.text() if identifier else "",
         name=function.need("name").short_text(limits.HISTORY_NAME),
-        arguments=_arguments(function.get("arguments")),
+        arguments=arguments_text(arguments) if arguments else "{}",
     )
-
-
-def _arguments(field: Field | None) -> str:
-    if field is None:
-        return "{}"
-    return json_text(field.value) if isinstance(field.value, dict) else field.text()
 
 
 # Tools and schemas.

@@ -59,6 +59,11 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def arguments_text(field: Field) -> str:
+    """The arguments of a call in the history: a text, as the API has it, or an object."""
+    return json_text(field.value) if isinstance(field.value, dict) else field.text()
+
+
 def stops(field: Field | None) -> tuple[str, ...]:
     """Texts that end an answer: one, or a list."""
     if field is None:

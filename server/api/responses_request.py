@@ -15,10 +15,10 @@ from server.api.chat_request import content_text
 from server.api.fields import Field
 from server.api.parts import (
     Served,
+    arguments_text,
     check_model,
     check_schemas,
     flag,
-    json_text,
     name_of,
     on_bad_tool,
     schema_of,
@@ -169,13 +169,11 @@ def _message(history: _History, item: Field) -> None:
 def _call(history: _History, item: Field) -> None:
     if len(history.calls) >= limits.CALLS_PER_MESSAGE:
         raise item.wrong(f"is one of more than {limits.CALLS_PER_MESSAGE} calls in a row")
-    arguments = item.get("arguments")
-    given = arguments.value if arguments else "{}"
     history.calls.append(
         ToolCall(
             id=item.need("call_id").text(),
             name=item.need("name").short_text(limits.HISTORY_NAME),
-            arguments=json_text(given) if isinstance(given, dict) else item.need("arguments").text(),
+            arguments=arguments_text(item.need("arguments")),
         )
     )
 

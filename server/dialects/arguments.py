@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Protocol
 
 from server.dialects.form import Notation, SpanForm
 from server.dialects.nested_arguments import NestedArguments
 from server.dialects.span import RAW, Lexeme, NotASpan
-from server.dialects.values import ValueReader
+from server.dialects.values import ValueReader, in_json
 from server.schema.parameters import UNKNOWN, Parameters
 
 _QUOTES = frozenset({"TEXT_QUOTE", "QUOTE", "APOSTROPHE"})
@@ -23,7 +22,6 @@ _JSON = {
     "WS": "",
 }
 """Terminals that JSON writes otherwise."""
-_in_json = json.JSONEncoder(ensure_ascii=False).encode
 _DEEPER = {"LBRACE": 1, "LSQB": 1, "RBRACE": -1, "RSQB": -1}
 
 
@@ -118,10 +116,10 @@ class LiteralArguments:
             self._escaped = True
             return ""
         if self._in_text and terminal != "HEX":
-            return _in_json(text)[1:-1]
+            return in_json(text)[1:-1]
         if terminal == "KEY":
             opening = "" if not self._keywords else ", " if self._begun else "{"
-            return opening + _in_json(text)
+            return opening + in_json(text)
         if self._keywords and (terminal == "CALL_CLOSE" or (terminal == "COMMA" and self._depth == 0)):
             return ""
         return _JSON.get(terminal, text)
@@ -193,7 +191,7 @@ class ElementArguments:
         if not key:
             return value
         opening, self._begun = ", " if self._begun else "{", True
-        return f"{opening}{_in_json(key)}: {value}"
+        return f"{opening}{in_json(key)}: {value}"
 
     def _ended(self, value: ValueReader) -> str:
         self._value = None

@@ -75,7 +75,7 @@ class TurnParser:
         self._calls_only = calls_only
         self._calls_first = calls_first
         self._quotes = Quotes()
-        self._bare = (bare or not self._marks.opener) and bool(self._names)
+        self._bare = (bare or not marks.opener) and bool(self._names)
         self._trusted = trusted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.REASONING if reasoning is ReasoningState.OPEN else _State.START
@@ -300,9 +300,7 @@ class TurnParser:
                 self._open_span(marker, events)
             case _State.START | _State.TEXT if marker == self._marks.think_close and self._reader.completed:
                 pass  # a call has ended the thought
-            case _State.START if marker == self._marks.think_open or (
-                self._marks.segments and marker in self._marks.parts
-            ):
+            case _State.START if marker in self._marks.parts:
                 self._begin_part(marker)
             case _State.TEXT if self._segment is not None and marker == self._segment.close:
                 self._end_segment(0, events)
