@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -166,6 +167,9 @@ class FakeVocabulary:
 
     def markup_texts(self) -> tuple[str, ...]:
         return (self.eos_text,)
+
+    def keep_open(self, texts: Iterable[str]) -> None:
+        pass
 
     def matcher(self, constraint: str) -> LLMatcher:
         matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(constraint), log_level=0)

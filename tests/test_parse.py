@@ -26,6 +26,9 @@ SPELLED = (
     "no_tools",
     "own_markers_in_a_string",
     "cut_before_the_close",
+    "dsml-v3.2-cut_in_the_opener",
+    "dsml-v4-cut_in_the_opener",
+    "gigachat3-cut_in_the_opener",
 )
 SOLAR = next(row for row in DIALECTS if row.name == "solar-open")
 CALLED = 2 * written_calls(SOLAR, [ToolCall("", "add", '{"a": [1]}')])
@@ -73,7 +76,7 @@ def test_golden_cut_at_random(path: Path) -> None:
 def test_golden_with_markers_as_tokens(path: Path) -> None:
     """Where markers are tokens of the vocabulary, the same turn gives the same events."""
     case = read_case(path)
-    if path.stem in SPELLED:
+    if path.stem in SPELLED or f"{path.parent.name}-{path.stem}" in SPELLED:
         pytest.skip("spells a marker, or a part of it, as text")
     tokens = {marker: place for place, marker in enumerate(sorted(set(case.dialect.hidden_texts)))}
     parser = case.parser(tokens)

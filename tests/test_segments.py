@@ -12,7 +12,7 @@ from server.dialects.bound import BoundDialect
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
 from server.dialects.detect import detect
 from server.dialects.dialect import Dialect
-from server.dialects.form import written_calls
+from server.dialects.form import part_names, written_calls
 from server.dialects.parse import TurnParser
 from server.dialects.table import DIALECTS
 from server.engine.scripted import ByteVocabulary
@@ -200,3 +200,74 @@ def test_a_value_may_hold_what_closes_its_segment(name: str, tokens: bool) -> No
     parser = TurnParser(model.bound, calls_first=True, new_id=str)
     events = [event for each in ids for event in parser.feed(each, model.language.data(each))]
     assert folded(events + parser.flush()) == [f"text {json.dumps(said)}"]
+
+
+@TOKENS
+def test_what_ends_a_turn_may_also_begin_a_call(tokens: bool) -> None:
+    """GigaChat 3: the model says whether the user's turn comes next, or its own call."""
+    model = Model("gigachat3", tokens, ("add",))
+    end, call = model.row.turn_end, model.call("add")
+    for said, read in (
+        (f"I add.{end}", ['text "I add."']),
+        (f"I add.{call}", ['text "I add."', 'call add {"q":"x"}']),
+        (f"{call}{end}", ['call add {"q":"x"}']),
+        (end, []),
+    ):
+        assert model.has(said)
+        assert model.read(said) == read
+    assert not model.has(call + call)
+    none = Model("gigachat3", tokens, ())
+    assert none.has(f"I add.{end}")
+    assert not (tokens and none.has(f"I add.{call}"))
+    required = Model("gigachat3", tokens, ("add",), must_call=True)
+    assert required.has(call + end)
+    assert not required.has(end)
+    response = Model("gigachat3", tokens, (), response='{"type": "integer"}')
+    assert response.has(f"12{end}")
+    assert response.read(f"12{end}") == ['text "12"']
+
+
+@TOKENS
+def test_a_text_may_follow_an_answer_that_calls_nothing(tokens: bool) -> None:
+    """Command R+ says first that it answers directly, by what looks like a call."""
+    model = Model("command-r-plus", tokens, ("add", "directly"))
+    (segment,) = model.row.text
+    said = f"{segment.open}It rains.{segment.close}"
+    assert model.has(said)
+    assert model.read(said) == ['text "It rains."']
+    for call in (model.call("directly"), model.call("add", "directly") + model.row.turn_end):
+        assert model.has(call)
+        assert [line.split()[0] for line in model.read(call)] == ["call"] * call.count("tool_name")
+    assert not model.has("It rains.")
+    assert not Model("command-r-plus", tokens, ("add",), must_call=True).has(said)
+    assert Model("command-r-plus", tokens, ()).has(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "read"),
+    [
+        ("gigachat3", "Well. <|message_sep|>\n\nfunc", ['text "Well. "']),
+        ("dsml-v4", "Well. <｜DSML｜tool", ['text "Well. "']),
+        ("dsml-v4", "Well. <", ['text "Well. <"']),
+        ("kimi-k3", "<|open|>think<|sep|>One.<|close|>thi", ['reasoning "One."']),
+        ("muse", " to=self<|message|>One.<|eom|><|start|>", ['reasoning "One."']),
+    ],
+)
+def test_a_marker_that_was_cut_is_no_text(name: str, said: str, read: list[str]) -> None:
+    """What begins with a token that no text has can only be markup."""
+    model = Model(name, True, ("add",), reasoning=ReasoningState.POSSIBLE)
+    assert model.read(said) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("muse", {"self", "user"}),
+        ("functionary-v3.2", {"all"}),
+        ("command-r-plus", {"directly-answer"}),
+        ("hermes", set()),
+        ("llama3-json", set()),
+    ],
+)
+def test_names_that_no_tool_can_have(name: str, names: set[str]) -> None:
+    assert part_names(row_of(name)) == names

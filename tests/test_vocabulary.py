@@ -108,6 +108,21 @@ def test_all_ends_end(vocabulary: LlamaVocabulary) -> None:
     assert not sayable(vocabulary, 'start: "a" /(?s:.*)/') & vocabulary.ends
 
 
+def test_a_marker_of_the_dialect_ends_nothing(key: str, model_file: Callable[[str], Path]) -> None:
+    vocabulary = LlamaVocabulary(Weights(model_file(key), vocabulary_only=True).tokens, ALL_MARKERS)
+    first, *others = sorted(vocabulary.ends)
+    text = vocabulary.data(first).decode()
+    constraint = f'start: "a" (<[{first}]> "b")?'
+    vocabulary.keep_open([text, "no token at all"])
+    assert vocabulary.ends == set(others)
+    assert first not in sayable(vocabulary, "start: /(?s:.*)/")
+    matcher = vocabulary.matcher(constraint)
+    assert matcher.consume_tokens([*vocabulary.tokenize("a", markup=False, continued=True), first])
+    assert not matcher.is_stopped()
+    assert matcher.consume_tokens(vocabulary.tokenize("b", markup=False, continued=True))
+    assert matcher.is_stopped()
+
+
 def test_blanks_and_tags_stay_text(vocabulary: LlamaVocabulary) -> None:
     texts = set(vocabulary.markup_texts())
     assert not texts & {"\n\n", "  ", "<table>", "</td>", "<code>", "\t"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from llguidance import LLMatcher
@@ -47,6 +47,9 @@ class SmallVocabulary:
 
     def markup_texts(self) -> Sequence[str]:
         return tuple(self._markers)
+
+    def keep_open(self, texts: Iterable[str]) -> None:
+        pass
 
     def matcher(self, constraint: str) -> LLMatcher:
         raise NotImplementedError

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
-
-
-def _in_name(character: str) -> bool:
-    return character.isalnum() or character in "_.-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +30,9 @@ class Dialect:
     is the pair of markers around a thought and ``after_reasoning`` what the model writes between a thought
     and a call. ``reasoning_cue`` is by what a template shows that it has thoughts, where that is not their
     opener. ``thoughtless`` says that a turn without a thought may begin with what closes one. ``text`` are
-    the segments that free text stands in, none where it has no markers; then thoughts, text and calls each
-    begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is how templates write
-    calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span whose opening
+    the segments that free text stands in, none where it has no markers; with them thoughts, text and calls
+    each begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is how templates
+    write calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span whose opening
     marker the model has forgotten, where that happens. ``tools_in_template`` is False where the template
     knows no tools and the system text has to describe them. ``bare`` says that such a model may forget the
     markers around a call, or that it has none: then a call is known only at the start of an answer.
@@ -77,15 +72,6 @@ class Dialect:
         segments = [text for each in self.text for text in (each.open, each.close) if text]
         ends = (self.turn_end,) if self.turn_end else ()
         return (*self.markers.values(), *segments, *ends, *(self.reasoning or ()), *self.inner)
-
-    @property
-    def part_names(self) -> frozenset[str]:
-        """Names that no tool can have, since with the opener of calls they begin another part."""
-        openers = [each.open for each in self.text] + list((self.reasoning or ())[:1])
-        rest = [
-            each.removeprefix(self.opener) for each in openers if self.opener and each.startswith(self.opener)
-        ]
-        return frozenset("".join(takewhile(_in_name, each)) for each in rest)
 
     @property
     def hidden_texts(self) -> tuple[str, ...]:

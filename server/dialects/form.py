@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 import msgspec
 from lark.grammar import NonTerminal
@@ -175,22 +176,27 @@ def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     """The calls as a model of this dialect writes them, for a history that the template can't render.
     Each ``arguments`` must be JSON text."""
     form = span_form(dialect)
-    bodies = [
-        _text(
-            form.call,
-            {
-                "name": call.name,
-                "recipient": call.name,
-                "arguments": _arguments(form, call.arguments),
-                "id": _id(dialect, number),
-            },
-        )
-        for number, call in enumerate(calls)
-    ]
+    bodies = [_text(form.call, _slots(dialect, form, number, call)) for number, call in enumerate(calls)]
     before, between, after = (_text(items, {}) for items in (form.before, form.between, form.after))
     if form.several:
         return before + between.join(bodies) + after
     return dialect.separator.join(before + body + after for body in bodies)
+
+
+@lru_cache(maxsize=256)
+def part_names(dialect: Dialect) -> frozenset[str]:
+    """Names that no tool can have: with what stands before the name of a call they begin another part."""
+    form = span_form(dialect)
+    items = (*form.before, *form.call)
+    slot = next(item for item in items if isinstance(item, Slot))
+    before = _text(items[: items.index(slot)], {}) + ('"' if slot.quoted else "")
+    openers = (*(each.open for each in dialect.text), *(dialect.reasoning or ())[:1])
+    rest = [each.removeprefix(before) for each in openers if before and each.startswith(before)]
+    return frozenset("".join(takewhile(_in_name, each)) for each in rest)
+
+
+def _in_name(character: str) -> bool:
+    return character.isalnum() or character in "_.-"
 
 
 def _slots(dialect: Dialect, form: SpanForm, number: int, call: ToolCall) -> dict[str, str]:

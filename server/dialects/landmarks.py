@@ -17,7 +17,8 @@ class Landmarks:
     """``rules`` are those of a span by what it begins with, ``opener`` first. ``segments`` are those of free
     text by what they begin with, ``parts`` what a part begins with that has a marker, a thought at least.
     ``tokens`` are the markers that are one token, by their ids; what is found in text is in ``textual``.
-    ``span_tokens`` are the terminals that never come as text. ``no_thought`` may begin a turn without one."""
+    ``span_tokens`` are the terminals that never come as text. ``no_thought`` may begin a turn without one.
+    ``turn_end`` may end text that has no segments. ``inner`` are the tokens that stand within markers."""
 
     grammar: Grammar
     form: SpanForm
@@ -31,6 +32,8 @@ class Landmarks:
     tokens: Mapping[int, str]
     textual: frozenset[str]
     span_tokens: frozenset[str]
+    turn_end: str
+    inner: tuple[str, ...]
 
     def split(self, text: str, markers: Iterable[str]) -> tuple[str, str, str]:
         """Text before the first of some markers, which it is (or none), and what follows it, or may still
@@ -74,4 +77,6 @@ def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool) -> Landmarks:
         tokens=tokens,
         textual=frozenset({*dialect.marker_texts, *rules} - {"", *tokens.values()}),
         span_tokens=frozenset(spelled),
+        turn_end="" if segments else dialect.turn_end,
+        inner=tuple(each for each in dialect.inner if each in bound.tokens),
     )

@@ -155,12 +155,12 @@ class TurnParser:
         if self._span is not None:
             self._flush_span(events)
         rest, self._buffer = self._buffer, ""
+        if self._trusted and self._begins_marker(rest.lstrip(SPACE)):
+            rest = ""
         if self._state is _State.REASONING:
             self._emit_reasoning(self._thought.push(rest) + self._thought.end_before_markup(), events)
         elif self._state in (_State.START, _State.TEXT):
-            begins_marker = any(each.startswith(rest.strip(SPACE)) for each in self._marks.textual)
-            if not (self._trusted and self._marks.segments and begins_marker):
-                self._push_text(rest, events)
+            self._push_text(rest, events)
             self._emit_text(self._text.finish(), events)
         return joined(events)
 
@@ -245,22 +245,20 @@ class TurnParser:
         if self._segment is not None:
             return self._read_segment(self._segment, text, events)
         sought = self._marks.rules if self._names and not self._calls_first else ()
-        before, found, after = self._split(text, *sought)
+        before, found, after = self._split_text(text, self._marks.turn_end, *sought)
         self._push_text(before, events)
-        if found and not self.stopped:
-            self._open_span(found, events)
+        if not found or self.stopped:
             return after
-        return ""
+        if found == self._marks.turn_end:
+            self._end_segment(len(found), events)
+        else:
+            self._open_span(found, events)
+        return after
 
     def _read_segment(self, segment: Segment, text: str, events: list[Event]) -> str:
         until_call = segment.onward and not segment.close and bool(self._names)
         close = self._marks.opener if until_call else segment.close
-        before, found, after = self._split(text, close)
-        if self._calls_first:
-            self._quotes.follow(before)
-            if self._quotes.open:  # what looks like a marker is a part of the value
-                self._quotes.follow(found)
-                before, found = before + found, ""
+        before, found, after = self._split_text(text, close)
         self._push_text(before, events)
         if not found or self.stopped:
             return after
@@ -269,6 +267,16 @@ class TurnParser:
             return after
         self._end_segment(len(close), events)
         return after
+
+    def _split_text(self, text: str, *markers: str) -> tuple[str, str, str]:
+        """``_split``, but what looks like a marker within a string of a JSON value is a part of the value."""
+        before, found, after = self._split(text, *markers)
+        if self._calls_first:
+            self._quotes.follow(before)
+            if self._quotes.open:
+                self._quotes.follow(found)
+                before, found = before + found, ""
+        return before, found, after
 
     def _end_segment(self, length: int, events: list[Event]) -> None:
         self._emit_text(self._text.end_before_markup(), events)
@@ -408,6 +416,12 @@ class TurnParser:
         self._state = state
         self._buffer = ""
         return rest
+
+    def _begins_marker(self, text: str) -> bool:
+        """Whether a text that a constraint let through can only be the beginning of a marker."""
+        begins = any(each.startswith(text) for each in self._marks.textual)
+        between_parts = bool(self._marks.segments) and self._state is not _State.REASONING
+        return begins and (between_parts or any(each in text for each in self._marks.inner))
 
     def _split(self, text: str, *markers: str) -> tuple[str, str, str]:
         """Text before the first of some markers, which it is (or none), and what follows it; the buffer keeps

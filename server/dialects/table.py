@@ -111,6 +111,14 @@ _SOLAR = (
 )
 
 
+_ACTION = "Action:\n```json"
+_END_OF_TURN = "<|END_OF_TURN_TOKEN|>"
+_DIRECTLY = (
+    f'{_ACTION}\n[\n    {{\n        "tool_name": "directly-answer",\n        "parameters": {{}}\n    }}\n]```'
+    f"{_END_OF_TURN}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"
+)
+"""How Command R+ says that it calls no tool, and where its text begins then."""
+
 _M3 = "]<]minimax[>["
 """What stands before every tag of MiniMax M3, a token of its own."""
 
@@ -203,6 +211,17 @@ DIALECTS: tuple[Dialect, ...] = (
         markers=_between("<|function_call|>"),
         span="open_span",
         gaps=_JSON_GAPS,
+        parallel=False,
+    ),
+    Dialect(
+        name="gigachat3",
+        grammar="json_object",
+        cues=("<|role_sep|>", "function call"),
+        markers=_between("<|message_sep|>\n\nfunction call<|role_sep|>\n"),
+        inner=("<|message_sep|>", "<|role_sep|>"),
+        span="open_span",
+        gaps=_JSON_GAPS,
+        turn_end="<|message_sep|>\n\nuser<|role_sep|>",
         parallel=False,
     ),
     Dialect(
@@ -483,6 +502,36 @@ DIALECTS: tuple[Dialect, ...] = (
     ),
     _cohere("cohere-text", "TEXT"),
     _cohere("cohere-response", "RESPONSE"),
+    Dialect(
+        name="command-r-plus",
+        grammar="json_object",
+        cues=("Action:\\n```json", "directly-answer"),
+        markers=MappingProxyType({}),
+        inner=("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        keys=MappingProxyType(
+            {
+                "OPEN": _ACTION,
+                "CLOSE": "```",
+                "NAME_KEY": '"tool_name"',
+                "ARGUMENTS_KEY": '"parameters"',
+            }
+        ),
+        span="list",
+        gaps=MappingProxyType(
+            {
+                **_JSON_GAPS,
+                "gap_open": "\n",
+                "gap_first": "\n    ",
+                "gap_brace": "\n        ",
+                "gap_arguments_key": "\n        ",
+                "gap_end_brace": "\n    ",
+                "gap_item": "\n    ",
+                "gap_last": "\n",
+            }
+        ),
+        text=(Segment(_DIRECTLY, _END_OF_TURN),),
+        turn_end=_END_OF_TURN,
+    ),
     Dialect(
         name="llama3-json",
         grammar="json_object",

@@ -149,6 +149,11 @@ class Vocabulary(Protocol):
         """The text of every control and user-defined token that client text must not turn into."""
         ...
 
+    def keep_open(self, texts: Iterable[str]) -> None:
+        """Says which tokens do not end an answer, whatever the model file says of them: the markers of its
+        dialect. To be called before any matcher is made."""
+        ...
+
     def matcher(self, constraint: str) -> LLMatcher:
         """Compiles a constraint in llguidance's Lark syntax. Raises ``ConstraintRefused``."""
         ...

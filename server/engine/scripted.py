@@ -127,6 +127,9 @@ class ByteVocabulary:
     def markup_texts(self) -> tuple[str, ...]:
         return _MARKUP
 
+    def keep_open(self, texts: Iterable[str]) -> None:
+        pass  # a script ends where it ends
+
     def matcher(self, constraint: str) -> LLMatcher:
         matcher = LLMatcher(self._tokenizer, constraint, log_level=0, limits=ENGINE_LIMITS)
         if matcher.is_error():

@@ -70,6 +70,12 @@ class LlamaVocabulary:
     def markup_texts(self) -> Sequence[str]:
         return self._texts
 
+    def keep_open(self, texts: Iterable[str]) -> None:
+        open_ones = self.ends & {self._markup[each] for each in texts if each in self._markup}
+        if open_ones:
+            self.ends -= open_ones
+            self._llguidance = self._tokenizer()
+
     def matcher(self, constraint: str) -> LLMatcher:
         grammar = LLMatcher.grammar_from_lark(constraint)
         matcher = LLMatcher(self._llguidance, grammar, log_level=0, limits=ENGINE_LIMITS)

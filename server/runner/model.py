@@ -63,6 +63,7 @@ def model_of(engine: Engine, settings: Settings) -> LoadedModel:
     context, own = engine.model.context, engine.model.context_train
     if context > own:
         warnings.append(f"the context has {context} tokens, the model was made for {own}")
+    engine.vocabulary.keep_open(dialect.hidden_texts)
     bound = bind(dialect, engine.vocabulary.single_token)
     return LoadedModel(engine, bound, prompter, _facts(engine, dialect, settings, tuple(warnings)))
 

@@ -19,7 +19,7 @@ from llguidance import LLMatcher
 
 from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
 from server.dialects.extent import extent_of, keys_of
-from server.dialects.form import Notation, span_form
+from server.dialects.form import Notation, part_names, span_form
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
@@ -141,7 +141,7 @@ class Preparer:
     def _refuse_markup(self, name: str, param: str) -> None:
         if markup := _first(self._markup, [name]):
             raise _spells(f"the name {quoted(name)}", markup, param)
-        if name in self._model.bound.dialect.part_names:
+        if name in part_names(self._model.bound.dialect):
             raise InvalidSchema(
                 f"the name {quoted(name)} begins another part of this model's answers: no tool can have it",
                 code="invalid_tool_name",
