@@ -221,7 +221,7 @@ def load(connection, settings):
 def main():
     connection = socket.socket(fileno=int(sys.argv[-1]))
     settings = msgspec.json.decode(os.environ["TOOLSPAN_RUNNER_SETTINGS"], type=Settings)
-    assert not settings.api_key
+    assert not settings.asks_for_key
     load(connection, settings)
     runner = Runner(connection)
     runner.send(
