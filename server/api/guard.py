@@ -20,8 +20,9 @@ from server.api.replies import error_reply
 from server.errors import Forbidden, HeadersTooLarge, InvalidRequest, Unauthorized
 from server.settings import Settings
 
-OPEN = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: both are the same answer."""
+HEALTH = frozenset({"/health", "/v1/health"})
+OPEN = HEALTH | {"/"}
+"""Paths that need no key: the state of the server, and a page without data."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 METHODS_WITHOUT_EFFECT = frozenset({"GET", "HEAD"})
 PREFLIGHT_HEADERS = 1024
