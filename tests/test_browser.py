@@ -249,14 +249,14 @@ def test_tools_are_checked_while_they_are_written(opened: Opened) -> None:
 
 
 def test_the_key_is_asked_for_and_stays_in_the_tab(opened: Opened, tmp_path: Path) -> None:
-    with playing(tmp_path, *ANSWERS, api_key=("sk-user",), admin_key=("sk-admin",)) as running:
+    with playing(tmp_path, *ANSWERS, api_key=("sk-üser",), admin_key=("sk-admin",)) as running:
         page = opened(running)
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("This server asks for a key")
         dialog.get_by_label("API key").fill("sk-wrong")
         page.keyboard.press("Enter")
         expect(dialog.get_by_role("alert")).to_have_text("the API key is not valid")
-        dialog.get_by_label("API key").fill("sk-user")
+        dialog.get_by_label("API key").fill("sk-üser")
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
         expect(page.locator("#model")).to_have_text("scripted")
