@@ -104,9 +104,10 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     print(f"runs on   {where}")
     for warning in facts.warnings:
         print(f"note      {warning}")
+    print(f"page      {address}/")
     print(f"listening {address}/v1{'' if settings.host in address else f' (on {settings.host})'}")
     print("try it (tool_choice required: the model has to call the tool):")
-    print(_example(facts.name, address, bool(settings.api_key or settings.api_key_file)), flush=True)
+    print(_example(facts.name, address, settings.asks_for_key), flush=True)
 
 
 def _example(model: str, address: str, keyed: bool) -> str:

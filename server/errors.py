@@ -8,7 +8,7 @@
     │   ├── ContextOverflow          400  invalid_request_error  context_length_exceeded
     │   └── TemplateFailed           400  invalid_request_error  chat_template_failed
     ├── Unauthorized                 401  authentication_error   invalid_api_key
-    ├── Forbidden                    403  permission_error       host_not_allowed
+    ├── Forbidden                    403  permission_error       host_not_allowed (or what else is)
     ├── NotFound                     404  not_found_error        (model_not_found, unknown_route)
     ├── MethodNotAllowed             405  invalid_request_error  method_not_allowed
     ├── RequestTimeout               408  invalid_request_error  request_timeout
@@ -119,7 +119,8 @@ class Unauthorized(ToolspanError):
 
 
 class Forbidden(ToolspanError):
-    """The request came for a host name, or from an origin, that is not served."""
+    """The request came for a host name, or from an origin, that is not served, or asks for what its key
+    does not allow."""
 
     status = 403
     type = "permission_error"

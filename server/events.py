@@ -6,6 +6,7 @@ then one ``Finish``. Text is whole code points. Nothing announced is ever taken 
 
 from __future__ import annotations
 
+import enum
 from itertools import chain, groupby
 from typing import Literal
 
@@ -68,7 +69,33 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
     stop: str = ""
 
 
-Event = Reasoning | Text | CallStart | CallArguments | CallEnd | Finish
+class Source(enum.Enum):
+    """How a token came to be."""
+
+    SAMPLED = "sampled"
+    FORCED = "forced"
+    DRAFTED = "drafted"
+
+
+class GeneratedToken(msgspec.Struct, frozen=True):
+    """A token as it was generated: its id (negative where a script has none) and its bytes, which may be a
+    part of a code point."""
+
+    token: int
+    data: bytes
+    source: Source
+
+
+class Generated(msgspec.Struct, frozen=True, tag="generated"):
+    """The next tokens of a choice, for a turn with ``debug``. They stand in no order to other events: what
+    they say may be held, or dropped. ``start`` is the place of the first; where it lies before the last one
+    told, the answer was sampled again from there."""
+
+    start: int
+    tokens: tuple[GeneratedToken, ...]
+
+
+Event = Reasoning | Text | CallStart | CallArguments | CallEnd | Finish | Generated
 
 
 class Usage(msgspec.Struct, frozen=True):

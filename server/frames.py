@@ -75,11 +75,28 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     error: ErrorData
 
 
+class PromptPart(msgspec.Struct, frozen=True):
+    """A part of a prompt: a control token's own text, or the text between two of them."""
+
+    text: str
+    control: bool
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What an answer is made from: the prompt as the model reads it, and the grammar that the answer is
+    held to."""
+
+    prompt: tuple[PromptPart, ...]
+    constraint: str
+
+
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
-    """The request is valid and fits: from here on its answer may be streamed."""
+    """The request is valid and fits: from here on its answer may be streamed. ``origin`` is for a turn with
+    ``debug``."""
 
     id: int
     prompt_tokens: int
+    origin: Origin | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):

@@ -41,6 +41,10 @@ class Settings:
     port: int = _setting(8080, "port to listen on; 0 takes a free one", low=0, high=65535)
     api_key: tuple[str, ...] = _setting((), "key a client must send (repeatable)", secret=True)
     api_key_file: str = _setting("", "file with one API key a line; # begins a comment line")
+    admin_key: tuple[str, ...] = _setting(
+        (), "key of an admin, who may also ask for debug data (repeatable)", secret=True
+    )
+    admin_key_file: str = _setting("", "file with one admin key a line")
     insecure_no_key: bool = _setting(False, "listen beyond this machine without an API key")
     allowed_host: tuple[str, ...] = _setting((), "further Host name to answer to (repeatable)")
     allowed_origin: tuple[str, ...] = _setting((), "web origin allowed by CORS (repeatable)")
@@ -75,6 +79,11 @@ class Settings:
     log_level: str = _setting(
         "info", "debug, info, warning or error", choices=("debug", "info", "warning", "error")
     )
+
+    @property
+    def asks_for_key(self) -> bool:
+        """Whether any key is set."""
+        return bool(self.api_key or self.api_key_file or self.admin_key or self.admin_key_file)
 
 
 def load(

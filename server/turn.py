@@ -109,7 +109,8 @@ class Turn(msgspec.Struct, frozen=True):
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
     ``reasoning_budget`` is how many tokens thoughts may have, -1 any number, None what the server says.
     ``template_variables`` are passed to the chat template. ``on_bad_tool`` is what becomes of a tool whose
-    schema can't be held to: an error, or it is dropped, or its arguments are any object.
+    schema can't be held to: an error, or it is dropped, or its arguments are any object. With ``debug`` the
+    answer says how it came about.
     """
 
     messages: tuple[Message, ...]
@@ -127,3 +128,4 @@ class Turn(msgspec.Struct, frozen=True):
     reasoning_budget: int | None = None
     template_variables: tuple[tuple[str, TemplateValue], ...] = ()
     on_bad_tool: OnBadTool = "error"
+    debug: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from server.engine.protocol import Ended, Engine, Job, Piece, SequenceId, Source
+from server.engine.protocol import Ended, Engine, Job, Piece, SequenceId
+from server.events import Source
 
 STEPS = 5000
 

@@ -21,7 +21,10 @@ from server.events import (
     CallEnd,
     CallStart,
     Finish,
+    Generated,
+    GeneratedToken,
     Reasoning,
+    Source,
     Text,
     Timings,
     TokenLogprob,
@@ -38,6 +41,8 @@ from server.frames import (
     Generate,
     LoadFailed,
     ModelFacts,
+    Origin,
+    PromptPart,
     Ready,
     Rejected,
     Shutdown,
@@ -46,6 +51,8 @@ from server.frames import (
     encode,
 )
 from server.settings import Settings
+
+ORIGIN = Origin((PromptPart("<s>", True), PromptPart("hello", False)), "start: text")
 
 
 class Runner:
@@ -103,7 +110,7 @@ class Answer:
         accepted = False
         for name, *arguments in self.steps:
             if not accepted and name not in ("reject", "prepare"):
-                self.runner.send(Accepted(self.number, 7))
+                self.runner.send(Accepted(self.number, 7, ORIGIN if self.turn.debug else None))
                 accepted = True
             if getattr(self, name)(*arguments) == "over" or self.cancelled.is_set():
                 return
@@ -124,6 +131,10 @@ class Answer:
 
     def scored(self, text):
         self.emit(Text(text, (TokenLogprob(text, text.encode(), float("-inf")),)))
+
+    def generated(self, start, *tokens):
+        made = tuple(GeneratedToken(5, text.encode(), Source(source)) for source, text in tokens)
+        self.emit(Generated(start, made))
 
     def reasoning(self, text):
         self.emit(Reasoning(text))
@@ -221,7 +232,7 @@ def load(connection, settings):
 def main():
     connection = socket.socket(fileno=int(sys.argv[-1]))
     settings = msgspec.json.decode(os.environ["TOOLSPAN_RUNNER_SETTINGS"], type=Settings)
-    assert not settings.api_key
+    assert not settings.asks_for_key
     load(connection, settings)
     runner = Runner(connection)
     runner.send(

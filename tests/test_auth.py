@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from server.api.auth import Keys
+from server.api.auth import Caller, Keys
 from server.errors import StartupFailed, Unauthorized
 from server.settings import Settings
 
@@ -21,7 +21,8 @@ def bearer(key: str) -> Headers:
 def test_without_keys_everyone_may_ask() -> None:
     keys = Keys.of(Settings())
     assert not keys
-    assert keys.check(Headers({})) == keys.check(bearer("anything")) == ""
+    assert keys.check(Headers({})) == keys.check(bearer("anything")) == Caller()
+    assert keys.check(Headers({}), local=True) == Caller(admin=True)
 
 
 def test_keys_come_from_settings_and_file(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_keys_come_from_settings_and_file(tmp_path: Path) -> None:
     path.write_text("one\n\n  two  \r\nschlüssel\n", encoding="utf-8")
     os.chmod(path, 0o600)
     keys = Keys.of(Settings(api_key=("three",), api_key_file=str(path)))
-    partitions = {keys.check(bearer(key)) for key in ("one", "two", "three")}
+    partitions = {keys.check(bearer(key)).partition for key in ("one", "two", "three")}
     assert len(partitions) == 3
     assert keys.check(bearer("schlüssel".encode().decode("latin-1")))
     for wrong in ("", "on", "one two", "\n"):
@@ -37,9 +38,20 @@ def test_keys_come_from_settings_and_file(tmp_path: Path) -> None:
             keys.check(bearer(wrong))
 
 
+def test_admin_keys_are_keys_with_a_right(tmp_path: Path) -> None:
+    path = tmp_path / "admins"
+    path.write_text("two\n")
+    os.chmod(path, 0o600)
+    keys = Keys.of(Settings(api_key=("user",), admin_key=("one",), admin_key_file=str(path)))
+    callers = [keys.check(bearer(key), local=True) for key in ("user", "one", "two")]
+    assert [each.admin for each in callers] == [False, True, True]
+    assert len({each.partition for each in callers}) == 3
+    assert all(each.partition for each in callers)
+
+
 def test_no_key_is_kept() -> None:
-    assert "secret-key" not in repr(vars(Keys(["secret-key"])))
-    assert "secret-key" not in repr(Settings(api_key=("secret-key",)))
+    assert "secret-key" not in repr(vars(Keys(["secret-key"], ["secret-key"])))
+    assert "secret-key" not in repr(Settings(api_key=("secret-key",), admin_key=("secret-key",)))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff"])

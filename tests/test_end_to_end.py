@@ -105,6 +105,7 @@ def test_it_says_what_it_serves(server: Launched) -> None:
     assert ("hermes" if is_qwen(server) else "generic") in said
     assert ("32768 tokens" if is_qwen(server) else "8192 tokens") in said
     assert "4 slots" in said
+    assert f"page      {server.url}/" in server.said
     model = httpx.get(server.url + "/v1/models").json()["data"][0]
     assert model["id"] == server.model
     assert model["tools"] is True

@@ -30,6 +30,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.lists(values(item), max_size=3).map(tuple)
         case inspect.TupleType(item_types=items):
             return st.tuples(*[values(each) for each in items])
+        case inspect.EnumType(cls=cls):
+            return st.sampled_from(list(cls))
         case inspect.LiteralType(values=constants):
             return st.sampled_from(constants)
     simple: dict[type, st.SearchStrategy[Any]] = {

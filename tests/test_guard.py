@@ -61,8 +61,8 @@ POSTS = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens
 def test_the_routes_are_these() -> None:
     assert sorted(every_route()) == sorted(
         [
-            *(("GET", path) for path in ("/health", "/v1/health", "/metrics")),
-            *(("HEAD", path) for path in ("/health", "/v1/health")),
+            *(("GET", path) for path in ("/", "/health", "/v1/health", "/metrics")),
+            *(("HEAD", path) for path in ("/", "/health", "/v1/health")),
             *(("GET", prefix + path) for prefix in ("", "/v1") for path in ("/models", "/models/fake")),
             *(
                 ("POST", prefix + path)
@@ -98,8 +98,8 @@ BAD_KEYS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), [*LOCKED, ("GET", "/nowhere"), ("GET", "/v1"), ("GET", "/")])
-def test_every_route_but_health_needs_a_key(server: Serving, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), [*LOCKED, ("GET", "/nowhere"), ("GET", "/v1"), ("POST", "/v1/")])
+def test_every_route_but_health_and_the_page_needs_a_key(server: Serving, method: str, path: str) -> None:
     for headers in BAD_KEYS:
         reply = server.request(method, path + "?api_key=key-one", headers=headers)
         assert (reply.status_code, headers) == (401, headers)
@@ -122,7 +122,7 @@ def test_either_key_opens(server: Serving, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(OPEN))
-def test_health_is_open(server: Serving, path: str) -> None:
+def test_health_and_the_page_are_open(server: Serving, path: str) -> None:
     assert server.get(path).status_code == 200
     assert server.request("HEAD", path).status_code == 200
 
@@ -145,7 +145,7 @@ def test_another_method_is_refused_with_the_right_one(closed: Serving, method: s
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v2/models", "/v1/chat/completions/", "//v1/models", "/docs", "/openapi.json"]
+    "path", ["/v1", "/v1/", "/v2/models", "/v1/chat/completions/", "//v1/models", "/docs", "/openapi.json"]
 )
 def test_unknown_routes(closed: Serving, path: str) -> None:
     reply = closed.get(path)

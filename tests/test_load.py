@@ -14,8 +14,9 @@ from server.dialects.constrain import AnswerForm, CallableTool, compose
 from server.dialects.detect import bind
 from server.dialects.table import ALL_MARKERS, HERMES
 from server.engine.load import load_engine
-from server.engine.protocol import Ended, Engine, Job, SequenceId, Source
+from server.engine.protocol import Ended, Engine, Job, SequenceId
 from server.errors import StartupFailed
+from server.events import Source
 from server.runner.model import load_model
 from server.settings import Settings
 from server.turn import Sampling

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.engine.llama import DecodeFailed
-from server.engine.protocol import Ended, Job, SequenceId, Source
+from server.engine.protocol import Ended, Job, SequenceId
+from server.events import Source
 
 PREFIXES = ("", "a" * 40, "a" * 40 + "b" * 50, "c" * 35)
 

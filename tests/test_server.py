@@ -361,6 +361,6 @@ def server_stream(server: Process, key: str) -> Iterator[socket.socket]:
 
 
 def test_the_key_is_no_part_of_the_runners_environment() -> None:
-    with serving(api_key=("key",)) as server:  # the fake runner refuses to start with keys
+    with serving(api_key=("key",), admin_key=("x",)) as server:  # the fake runner refuses to start with keys
         assert isinstance(server, Serving)
         assert server.get("/health").status_code == 200

@@ -17,6 +17,7 @@ from server.events import (
     Event,
     Finish,
     FinishReason,
+    Generated,
     Reasoning,
     Text,
     Timings,
@@ -82,6 +83,7 @@ class Choice:
     text: str = ""
     calls: list[Call] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    generated: list[Generated] = field(default_factory=list)
     reason: FinishReason | None = None
     stop: str = ""
 
@@ -98,6 +100,8 @@ class Choice:
                 self.calls[index].arguments += text
             case Finish(reason, stop):
                 self.reason, self.stop = reason, stop
+            case Generated():
+                self.generated.append(event)
 
 
 @dataclass(slots=True)

@@ -19,16 +19,17 @@ from server.api.body import ClientGone
 from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
 from server.api.families import CHAT, MESSAGES, RESPONSES
 from server.api.family import Answers
-from server.api.guard import OPEN, Guard
+from server.api.guard import HEALTH, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
+from server.api.page import Page
 from server.api.replies import error_reply, reply
 from server.api.tools_check import ToolsCheck
 from server.errors import MethodNotAllowed, NotFound, ToolspanError
 from server.settings import Settings
 from server.supervisor import State, Supervisor
 
-HEALTH = {
+STATES = {
     State.LOADING: "loading",
     State.READY: "ok",
     State.DOWN: "degraded",
@@ -76,7 +77,7 @@ def operations(supervisor: Supervisor, metrics: Metrics) -> APIRouter:
 
     async def health() -> Response:
         facts, state = supervisor.facts, supervisor.state
-        content: dict[str, Any] = {"status": HEALTH[state]}
+        content: dict[str, Any] = {"status": STATES[state]}
         if facts is not None and state is State.READY:
             content |= {"model": facts.name, "context_length": facts.context, "slots": facts.slots}
             return reply(content)
@@ -86,9 +87,10 @@ def operations(supervisor: Supervisor, metrics: Metrics) -> APIRouter:
     async def read_metrics() -> Response:
         return Response(metrics.text(), media_type=metrics.CONTENT_TYPE)
 
-    for path in sorted(OPEN):
+    for path in sorted(HEALTH):
         router.add_api_route(path, health, methods=["GET", "HEAD"])
     router.add_api_route("/metrics", read_metrics, methods=["GET"])
+    router.add_api_route("/", Page().show, methods=["GET", "HEAD"])
     return router
 
 

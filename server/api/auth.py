@@ -1,4 +1,4 @@
-"""API keys: who may ask. Only digests are kept, and all of them are compared, in constant time."""
+"""API keys: who may ask, and for what. Only digests are kept, and all are compared, in constant time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hmac
 import logging
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -17,29 +18,40 @@ from server.settings import Settings
 log = logging.getLogger("toolspan.auth")
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. Prefixes computed for one ``partition`` are not reused for another; an ``admin`` may ask how
+    an answer came about."""
+
+    partition: str = ""
+    admin: bool = False
+
+
 class Keys:
     """The keys a client may show, as ``Authorization: Bearer KEY`` or ``x-api-key: KEY``. Without any,
     everyone may ask."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key.encode("utf-8")) for key in keys]
+    def __init__(self, keys: Iterable[str], admin_keys: Iterable[str] = ()) -> None:
+        self._admins = [_digest(key.encode("utf-8")) for key in admin_keys]
+        self._digests = [*(_digest(key.encode("utf-8")) for key in keys), *self._admins]
 
     @classmethod
     def of(cls, settings: Settings) -> Keys:
-        """The keys of the settings and of the key file. Raises ``StartupFailed``."""
+        """The keys of the settings and of the key files. Raises ``StartupFailed``."""
         keys = [*settings.api_key, *_from_file(settings.api_key_file)]
-        if not all(key.isprintable() and len(key.split()) == 1 for key in keys):
+        admin_keys = [*settings.admin_key, *_from_file(settings.admin_key_file)]
+        if not all(key.isprintable() and len(key.split()) == 1 for key in [*keys, *admin_keys]):
             raise StartupFailed("an API key has to be one word of printable characters")
-        return cls(keys)
+        return cls(keys, admin_keys)
 
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def check(self, headers: Headers) -> str:
-        """The partition of the key that the request shows: prefixes computed for one key are not
-        reused for another. Raises ``Unauthorized``."""
+    def check(self, headers: Headers, *, local: bool = False) -> Caller:
+        """Who makes a request, ``local`` where it comes from this machine: those are admins of a server
+        without keys. Raises ``Unauthorized``."""
         if not self._digests:
-            return ""
+            return Caller(admin=local)
         shown = {_digest(key) for key in _shown(headers)}
         if len(shown) != 1:
             raise Unauthorized("one API key is needed, as Authorization: Bearer KEY or x-api-key: KEY")
@@ -47,7 +59,7 @@ class Keys:
         matches = [hmac.compare_digest(digest, each) for each in self._digests]
         if not any(matches):
             raise Unauthorized("the API key is not valid")
-        return digest[:16]
+        return Caller(digest[:16], digest in self._admins)
 
 
 def _shown(headers: Headers) -> Iterable[bytes]:

@@ -84,6 +84,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         reasoning_budget=reasoning_budget(root),
         template_variables=tuple(template_variables(root)),
         on_bad_tool=on_bad_tool(root),
+        debug=flag(root, "debug", False),
     )
     return ChatRequest(turn, stream, options is not None and flag(options, "include_usage", False))
 

@@ -17,7 +17,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.api import body, sse
+from server.api import body, debug, sse
 from server.api.answer import Answer, accepted, fold, paced
 from server.api.metrics import Metrics
 from server.api.parts import Served
@@ -109,6 +109,8 @@ class Answers:
         if facts is None:
             raise Unavailable("the model is loading", code="loading", retry_after=5)
         asked = await self._decoded(raw, served(facts, settings), request.state.partition)
+        if asked.turn.debug:
+            debug.check_right(request)
         generation = await self._supervisor.generate(asked.turn)
         return asked, facts, paced(generation, settings.keepalive, settings.generation_timeout)
 
@@ -119,10 +121,11 @@ class Answers:
         return decoding() if len(raw) <= INLINE_BODY else await asyncio.to_thread(decoding)
 
     async def _whole(self, frames: Frames, encoder: Encoder, choices: int) -> Response:
-        await accepted(frames)
+        begun = await accepted(frames)
         answer = await fold(frames, choices)
         self._metrics.answered(answer.usage, answer.timings)
-        return reply(encoder.whole(answer))
+        shown = {"debug": debug.of_answer(begun.origin, answer)} if begun.origin else {}
+        return reply(encoder.whole(answer) | shown)
 
     async def _streaming(self, request: Request, frames: Frames, encoder: Encoder) -> Response:
         """Waits until the request is accepted: up to there an error is a status of its own."""
@@ -139,7 +142,7 @@ class Answers:
         event = self._family.event
         async with aclosing(frames):
             try:
-                for chunk in encoder.start(begun):
+                for chunk in _started(begun, encoder):
                     yield event(chunk)
                 async for frame in frames:
                     for chunk in self._chunks(frame, encoder):
@@ -155,11 +158,19 @@ class Answers:
             case None:
                 return [encoder.silence()]
             case Emitted():
-                return list(encoder.chunks(frame))
+                shown = debug.of_frame(frame)
+                told = [encoder.silence() | {"debug": shown}] if shown else []
+                return [*told, *encoder.chunks(frame)]
             case Finished():
                 self._metrics.answered(frame.usage, frame.timings)
                 return list(encoder.finish(frame))
         return []
+
+
+def _started(begun: Accepted, encoder: Encoder) -> Iterator[Json]:
+    first, *others = encoder.start(begun)
+    yield first | {"debug": debug.of_origin(begun.origin)} if begun.origin else first
+    yield from others
 
 
 def _failure(request: Request, error: Exception) -> ErrorData:

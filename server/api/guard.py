@@ -15,13 +15,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api import limits
-from server.api.auth import Keys
+from server.api.auth import Caller, Keys
 from server.api.replies import error_reply
 from server.errors import Forbidden, HeadersTooLarge, InvalidRequest, Unauthorized
 from server.settings import Settings
 
-OPEN = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: both are the same answer."""
+HEALTH = frozenset({"/health", "/v1/health"})
+OPEN = HEALTH | {"/"}
+"""Paths that need no key: the state of the server, and a page without data."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 METHODS_WITHOUT_EFFECT = frozenset({"GET", "HEAD"})
 PREFLIGHT_HEADERS = 1024
@@ -50,10 +51,11 @@ class Guard:
         sending = _with_grant(send, granted) if self._origins else send
         _check_origin(scope, headers, granted)
         try:
-            scope["state"]["partition"] = self._check_key(scope, headers)
+            caller = self._check_key(scope, headers)
         except Unauthorized as error:  # a page that may ask may also read why it was refused
             await error_reply(error.data)(scope, receive, sending)
             return
+        scope["state"] |= {"partition": caller.partition, "admin": caller.admin}
         await self._app(scope, receive, sending)
 
     def _check_host(self, headers: Headers, scope: Scope) -> None:
@@ -66,8 +68,8 @@ class Guard:
         if name not in self._names and name != _plain((scope.get("server") or ("",))[0]):
             raise Forbidden("this Host is not served here; --allowed-host adds one")
 
-    def _check_key(self, scope: Scope, headers: Headers) -> str:
-        return "" if scope["path"] in OPEN else self._keys.check(headers)
+    def _check_key(self, scope: Scope, headers: Headers) -> Caller:
+        return Caller() if scope["path"] in OPEN else self._keys.check(headers, local=_is_local(scope))
 
 
 def _names(names: Iterable[str]) -> Iterable[str]:
@@ -81,6 +83,11 @@ def _plain(name: str) -> str:
     except ValueError:
         return name.lower()
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _is_local(scope: Scope) -> bool:
+    """Whether a request comes from this machine."""
+    return ipaddress.ip_address(_plain((scope.get("client") or ("0.0.0.0",))[0])).is_loopback
 
 
 def _check_size(scope: Scope) -> None:

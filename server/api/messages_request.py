@@ -62,6 +62,7 @@ def decode(body: Any, served: Served, partition: str = "") -> MessagesRequest:
         reasoning_budget=budget,
         reasoning_effort=effort,
         on_bad_tool=on_bad_tool(root),
+        debug=flag(root, "debug", False),
     )
     return MessagesRequest(turn, flag(root, "stream", False))
 

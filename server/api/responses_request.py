@@ -77,6 +77,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
         reasoning_effort=effort.word(REASONING_EFFORTS) if effort else None,
         reasoning_budget=reasoning_budget(root),
         on_bad_tool=on_bad_tool(root),
+        debug=flag(root, "debug", False),
     )
     return ResponsesRequest(turn, flag(root, "stream", False), _echo(root))
 

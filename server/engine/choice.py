@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from server.engine.cache import Sequence
 from server.engine.llama import Logits
-from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Source, Tally
+from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Tally
 from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
 from server.engine.vocabulary import EngineVocabulary
+from server.events import Source
 
 
 class Choice:

@@ -14,16 +14,8 @@ from typing import NamedTuple, Protocol
 
 from llguidance import LLMatcher
 
-from server.events import TokenLogprob
+from server.events import Source, TokenLogprob
 from server.turn import Sampling
-
-
-class Source(enum.Enum):
-    """How a token came to be."""
-
-    SAMPLED = "sampled"
-    FORCED = "forced"
-    DRAFTED = "drafted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ from server.engine.protocol import (
     Piece,
     Progress,
     SequenceId,
-    Source,
     Tally,
     Vocabulary,
 )
 from server.errors import StartupFailed
+from server.events import Source
 from server.schema.compiling import ENGINE_LIMITS
 
 TEMPLATE = """{%- if tools %}<|im_start|>system

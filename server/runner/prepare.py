@@ -23,9 +23,11 @@ from server.dialects.form import Notation, part_names, span_form
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
+from server.frames import Origin
 from server.prompt.prompt import Prompt
 from server.prompt.thinking import thinking_is_off
 from server.runner.model import LoadedModel
+from server.runner.origin import Origins
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
 from server.schema.cache import Prepared, prepared
 from server.schema.check import check_all
@@ -42,13 +44,14 @@ KEPT_CONSTRAINTS = 64
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """A turn ready to run. ``warnings`` are about the request."""
+    """A turn ready to run. ``warnings`` are about the request; ``origin`` only where it is asked for."""
 
     job: Job
     plan: AnswerPlan
     constraint: str
     prepare_s: float
     warnings: tuple[Warning, ...] = ()
+    origin: Origin | None = None
 
 
 class Preparer:
@@ -58,6 +61,7 @@ class Preparer:
         self._model = model
         self._settings = settings
         self._markup = tuple(model.engine.vocabulary.markup_texts())
+        self._origins = Origins(model.engine.vocabulary)
         self._span = span_form(model.bound.dialect)
         self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
@@ -86,7 +90,9 @@ class Preparer:
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
         )
         plan = self._plan(turn, form, tools, response)
-        return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
+        origin, cut = self._origins.of(prompt.tokens, constraint) if turn.debug else (None, [])
+        took = time.monotonic() - started
+        return PreparedTurn(job, plan, constraint, took, (*warnings, *cut), origin)
 
     # What is asked for.
 

@@ -22,6 +22,7 @@ from server.errors import ToolspanError
 from server.events import CallArguments, CallEnd, CallStart, Event, Finish, Reasoning, Text
 from server.runner.answer import Answer
 from server.runner.model import LoadedModel, model_of
+from server.runner.origin import Origins
 from server.runner.prepare import PreparedTurn, Preparer
 from server.settings import Settings
 from server.turn import Turn
@@ -84,15 +85,10 @@ def _show_dialect(model: LoadedModel, template: str | None) -> None:
 
 def _show_prompt(model: LoadedModel, prepared: PreparedTurn, turn: Turn) -> None:
     """The prompt with its control tokens between ⟦ and ⟧."""
-    vocabulary = model.engine.vocabulary
-    special = {vocabulary.single_token(text) for text in vocabulary.markup_texts()}
     count, thought = len(prepared.job.prompt), prepared.plan.reasoning.value
     print(f"--- prompt, {count} tokens; a thought in the answer: {thought}")
-    parts: list[bytes] = []
-    for token in prepared.job.prompt:
-        data = vocabulary.data(token)
-        parts.append("⟦".encode() + data + "⟧".encode() if token in special else data)
-    print(b"".join(parts).decode("utf-8", "replace"))
+    parts = Origins(model.engine.vocabulary).parts(prepared.job.prompt)
+    print("".join(f"⟦{each.text}⟧" if each.control else each.text for each in parts))
 
 
 def _show_answer(prepared: PreparedTurn, answer: bytes) -> None:

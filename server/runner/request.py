@@ -10,6 +10,7 @@ from server.errors import ToolspanError
 from server.events import Timings, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
+from server.runner.origin import Told
 from server.runner.prepare import PreparedTurn
 
 _log = logging.getLogger("toolspan.runner")
@@ -25,9 +26,10 @@ class Request:
         trusted = engine.submit(prepared.job)
         self._answers = [Answer(prepared.plan, trusted=trusted) for _ in range(prepared.job.choices)]
         self._unfinished = set(range(prepared.job.choices))
+        self._told = Told(prepared.job.choices) if prepared.origin else None
 
     def accepted(self) -> Accepted:
-        return Accepted(self._id, len(self._prepared.job.prompt))
+        return Accepted(self._id, len(self._prepared.job.prompt), self._prepared.origin)
 
     @property
     def done(self) -> bool:
@@ -42,8 +44,9 @@ class Request:
         step = answer.feed(progress)
         if step.next is Next.END and _log.isEnabledFor(logging.DEBUG):
             _log.debug("request %d wrote %r", self._id, answer.written.decode("utf-8", "replace"))
-        if step.events:
-            yield Emitted(self._id, sequence.choice, tuple(step.events))
+        events = (*(self._told.events(progress) if self._told else ()), *step.events)
+        if events:
+            yield Emitted(self._id, sequence.choice, events)
         if step.error is not None:
             yield self.failed(step.error)
             return
@@ -55,6 +58,8 @@ class Request:
         match step.next:
             case Next.REWIND:
                 self._engine.rewind(sequence, step.kept)
+                if self._told:
+                    self._told.rewound(sequence, step.kept)
             case Next.CLOSE_THOUGHT:
                 limit = self._prepared.plan.thoughts
                 assert limit is not None
@@ -74,7 +79,8 @@ class Request:
     def _finished(self) -> Finished:
         tally = self._engine.tally(self._id)
         answers = (warning for answer in self._answers for warning in answer.warnings)
-        warnings = (*self._prepared.warnings, *answers)
+        cut = self._told.warnings if self._told else ()
+        warnings = (*self._prepared.warnings, *answers, *cut)
         return Finished(self._id, self._usage(tally), self._timings(tally), warnings)
 
     def _usage(self, tally: Tally) -> Usage:

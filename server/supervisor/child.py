@@ -22,6 +22,7 @@ from server.frames import Decoder, FromRunner
 from server.settings import Settings
 
 SETTINGS_VARIABLE = "TOOLSPAN_RUNNER_SETTINGS"
+KEY_VARIABLES = frozenset({"TOOLSPAN_API_KEY", "TOOLSPAN_ADMIN_KEY"})
 READ_SIZE = 256 * 1024
 EXIT_GRACE = 1.0
 """Seconds a child that has closed its connection may take to exit by itself."""
@@ -121,6 +122,6 @@ class Child:
 
 def _environment(settings: Settings) -> dict[str, str]:
     """The child's environment: ours, and the settings without the keys, which it has no use for."""
-    passed = dataclasses.replace(settings, api_key=(), api_key_file="")
-    kept = {name: value for name, value in os.environ.items() if name != "TOOLSPAN_API_KEY"}
+    passed = dataclasses.replace(settings, api_key=(), api_key_file="", admin_key=(), admin_key_file="")
+    kept = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
     return kept | {SETTINGS_VARIABLE: msgspec.json.encode(passed).decode()}
