@@ -26,6 +26,7 @@ from server.programs import program
 from server.settings import Settings
 
 _SOURCES = ("--model", "--template")
+_PROMPT_ALONE = "--prompt"
 USAGE = """usage: toolspan COMMAND [OPTIONS]
 
   serve    serve a model (toolspan serve --help lists the options)
@@ -36,7 +37,8 @@ USAGE = """usage: toolspan COMMAND [OPTIONS]
            toolspan check-tools FILE [--json]
   render   show what a model's template makes of a conversation, the answer's grammar, and what an answer
            on standard input is read as; nothing is generated:
-           toolspan render (--model MODEL | --template FILE) --messages FILE [--tools FILE]
+           toolspan render FILE (--model MODEL | --template FILE) [--tools FILE] [--prompt]
+           FILE has a list of messages or a whole request; --prompt shows the prompt's text alone
 """
 
 
@@ -57,8 +59,8 @@ def _run(words: list[str]) -> int:
             return _models()
         case ["check-tools", file] | ["check-tools", file, "--json"] | ["check-tools", "--json", file]:
             return _check_tools(file, "--json" in words)
-        case ["render", *options]:
-            return _render(options)
+        case ["render", file, *options]:
+            return _render(file, options)
         case [] | ["-h" | "--help" | "help"]:
             print(USAGE, end="")
             return 0
@@ -154,15 +156,17 @@ def _check_tools(name: str, as_json: bool) -> int:
     return subprocess.run(command, input=json.dumps(tools).encode(), check=False).returncode
 
 
-def _render(words: list[str]) -> int:
+def _render(name: str, words: list[str]) -> int:
     """The work is the runner's, so it is done in a process of its own."""
+    alone = [each for each in words if each == _PROMPT_ALONE]
+    words = [each for each in words if each != _PROMPT_ALONE]
     options = dict(zip(words[::2], words[1::2], strict=False))
     source = [each for each in _SOURCES if each in options]
-    if len(words) % 2 or set(options) - {*_SOURCES, "--messages", "--tools"} or len(source) != 1:
-        raise StartupFailed("render takes --model or --template, --messages and --tools: see toolspan --help")
-    if "--messages" not in options:
-        raise StartupFailed("render needs --messages, a file with a list of messages or a whole request")
-    body = _json_file(options["--messages"])
+    if len(words) % 2 or set(options) - {*_SOURCES, "--tools"} or len(source) != 1:
+        raise StartupFailed(
+            "render takes a file, --model or --template, --tools and --prompt: see toolspan --help"
+        )
+    body = _json_file(name)
     body = body if isinstance(body, dict) else {"messages": body}
     if "--tools" in options:
         body["tools"] = _json_file(options["--tools"])
@@ -178,7 +182,7 @@ def _render(words: list[str]) -> int:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(msgspec.json.encode(turn))
         file.flush()
-        command = [*program("server.runner.render"), file.name, source[0], value]
+        command = [*program("server.runner.render"), file.name, source[0], value, *alone]
         return subprocess.run(command, check=False).returncode
 
 

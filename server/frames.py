@@ -56,6 +56,37 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     turn: Turn
 
 
+class Render(msgspec.Struct, frozen=True, tag="render"):
+    """Asks for the prompt of a turn, whether or not it fits."""
+
+    turn: Turn
+
+
+class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+    """Asks for the token ids of texts, and of ids between them, as one. ``add_special``: with those that
+    the vocabulary puts around a whole text; ``parse_special``: a control token's text is that token."""
+
+    parts: tuple[str | int, ...]
+    add_special: bool = False
+    parse_special: bool = True
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+    """Asks for the text of token ids."""
+
+    tokens: tuple[int, ...]
+
+
+Question = Render | Tokenize | Detokenize
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Something that is answered in one piece: with ``Told`` or ``Rejected``."""
+
+    id: int
+    question: Question
+
+
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     id: int
 
@@ -87,6 +118,34 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
     id: int
     error: ErrorData
+
+
+class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
+    """A prompt as text, without the BOS that the vocabulary adds, and its number of tokens."""
+
+    text: str
+    tokens: int
+
+
+class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
+    """Token ids, and the bytes of each; a character may be spread over several."""
+
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class Detokenized(msgspec.Struct, frozen=True, tag="detokenized"):
+    text: str
+
+
+Reply = Rendered | Tokenized | Detokenized
+
+
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """The reply to an ``Ask``."""
+
+    id: int
+    reply: Reply
 
 
 class Emitted(msgspec.Struct, frozen=True, tag="emitted"):
@@ -125,8 +184,8 @@ class Status(msgspec.Struct, frozen=True, tag="status"):
     cached_tokens: int = 0
 
 
-ToRunner = Generate | Cancel | Shutdown
-FromRunner = Ready | LoadFailed | Accepted | Rejected | Emitted | Finished | Failed | Status
+ToRunner = Generate | Ask | Cancel | Shutdown
+FromRunner = Ready | LoadFailed | Accepted | Rejected | Told | Emitted | Finished | Failed | Status
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -127,6 +127,8 @@ def test_counting_tokens(client: anthropic.Anthropic) -> None:
     longer = asking("Hi, how are you?")
     more = client.messages.count_tokens(model="scripted", messages=longer, system="Be brief.")
     assert 0 < few.input_tokens < more.input_tokens
+    too_many = client.messages.count_tokens(model="scripted", messages=asking("long " * 40_000))
+    assert too_many.input_tokens > 200_000 - few.input_tokens
     used = client.messages.create(model="scripted", max_tokens=9, messages=asking("Hi")).usage
     assert used.input_tokens + (used.cache_read_input_tokens or 0) == few.input_tokens
 

@@ -22,6 +22,7 @@ from server.api.family import Answers
 from server.api.guard import OPEN, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
+from server.api.prompts import Prompts
 from server.api.replies import error_reply, reply
 from server.api.tools_check import ToolsCheck
 from server.errors import MethodNotAllowed, NotFound, ToolspanError
@@ -63,6 +64,10 @@ def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIR
     router.add_api_route("/responses", responses.answer, methods=["POST"])
     router.add_api_route("/messages", messages.answer, methods=["POST"])
     router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])
+    prompts = Prompts(settings, supervisor)
+    router.add_api_route("/tokenize", prompts.tokenize, methods=["POST"])
+    router.add_api_route("/detokenize", prompts.detokenize, methods=["POST"])
+    router.add_api_route("/apply-template", prompts.apply_template, methods=["POST"])
     checks = ToolsCheck(settings)
     router.add_api_route("/tools/check", checks.report, methods=["POST"])
     router.add_api_route("/models", models.all, methods=["GET"])

@@ -5,7 +5,6 @@ A ``Family`` says how its bodies are read and its answers written; nothing else 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -17,22 +16,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.api import body, sse
+from server.api import sse
 from server.api.answer import Answer, accepted, fold, paced
+from server.api.incoming import Incoming
 from server.api.metrics import Metrics
 from server.api.parts import Served
 from server.api.replies import reply
-from server.errors import ErrorData, ToolspanError, Unavailable
-from server.frames import Accepted, Emitted, Finished, ModelFacts
+from server.errors import ErrorData, ToolspanError
+from server.frames import Accepted, Emitted, Finished, ModelFacts, Render, Rendered
 from server.logs import where
 from server.settings import Settings
 from server.supervisor import AnswerFrame, Supervisor
 from server.turn import Turn
 
 log = logging.getLogger("toolspan.answer")
-
-INLINE_BODY = 256 * 1024
-"""Bytes up to which a body is decoded at once; larger ones leave the event loop to the others."""
 
 Frames = AsyncGenerator[AnswerFrame | None, None]
 Json = dict[str, Any]
@@ -86,10 +83,13 @@ class Answers:
         self._family = family
         self._settings = settings
         self._supervisor = supervisor
+        self._incoming = Incoming(settings, supervisor)
         self._metrics = metrics
 
     async def answer(self, request: Request) -> Response:
-        asked, facts, frames = await self._begun(request)
+        asked, facts = await self._incoming.read(request, self._family.decode)
+        generation = await self._supervisor.generate(asked.turn)
+        frames = paced(generation, self._settings.keepalive, self._settings.generation_timeout)
         encoder = self._family.encoder(asked, facts)
         if asked.stream:
             return await self._streaming(request, frames, encoder)
@@ -97,26 +97,10 @@ class Answers:
             return await self._whole(frames, encoder, asked.turn.choices)
 
     async def count(self, request: Request) -> Response:
-        """The tokens of the prompt; nothing is generated."""
-        _, _, frames = await self._begun(request)
-        async with aclosing(frames):
-            return reply({"input_tokens": (await accepted(frames)).prompt_tokens})
-
-    async def _begun(self, request: Request) -> tuple[Asked, ModelFacts, Frames]:
-        settings = self._settings
-        raw = await body.read(request, settings.max_body, settings.receive_timeout)
-        facts = self._supervisor.facts
-        if facts is None:
-            raise Unavailable("the model is loading", code="loading", retry_after=5)
-        asked = await self._decoded(raw, served(facts, settings), request.state.partition)
-        generation = await self._supervisor.generate(asked.turn)
-        return asked, facts, paced(generation, settings.keepalive, settings.generation_timeout)
-
-    async def _decoded(self, raw: bytes, known: Served, partition: str) -> Asked:
-        def decoding() -> Asked:
-            return self._family.decode(body.parse(raw), known, partition)
-
-        return decoding() if len(raw) <= INLINE_BODY else await asyncio.to_thread(decoding)
+        """The tokens of the prompt, whether or not it fits; nothing is generated."""
+        asked, _ = await self._incoming.read(request, self._family.decode)
+        prompt = await self._supervisor.ask(Render(asked.turn), Rendered)
+        return reply({"input_tokens": prompt.tokens})
 
     async def _whole(self, frames: Frames, encoder: Encoder, choices: int) -> Response:
         await accepted(frames)
@@ -169,10 +153,6 @@ def _failure(request: Request, error: Exception) -> ErrorData:
         error = ToolspanError("an internal error happened")
     request.state.error_code = error.code
     return error.data
-
-
-def served(facts: ModelFacts, settings: Settings) -> Served:
-    return Served((facts.name, *settings.alias), facts.vocabulary)
 
 
 def fingerprint(facts: ModelFacts) -> str:

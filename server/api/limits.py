@@ -25,6 +25,13 @@ HISTORY_NAME = 256
 SCHEMA_BYTES = 1024 * 1024
 """JSON text of all schemas of one request together."""
 
+TEXT_LENGTH = 1024 * 1024
+"""Characters of a text to be tokenized."""
+TEXT_PARTS = 4096
+"""Texts and token ids that such a text may be given as."""
+TOKEN_IDS = 1024 * 1024
+"""Token ids to be made a text again: as many as such a text can have."""
+
 CHOICES = 8
 TOP_LOGPROBS = 20
 STOPS = 16

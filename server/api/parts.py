@@ -114,6 +114,19 @@ def one_of(field: Field, names: Iterable[str], tools: tuple[Tool, ...]) -> None:
             raise field.wrong(f"names {quoted(name)}, which is not among the tools")
 
 
+def token_ids(field: Field, served: Served) -> tuple[int, ...]:
+    """A list of ids of the model's tokens."""
+    known = range(served.vocabulary)
+    given = field.value if isinstance(field.value, list) else []
+    if 0 < len(given) <= limits.TOKEN_IDS and all(type(each) is int and each in known for each in given):
+        return tuple(given)  # without a path for each of what may be a million
+    return tuple(token_id(each, served) for each in field.items(limits.TOKEN_IDS))
+
+
+def token_id(field: Field, served: Served) -> int:
+    return field.integer(0, served.vocabulary - 1)
+
+
 def flag(field: Field, name: str, default: bool) -> bool:
     found = field.get(name)
     return found.flag() if found else default

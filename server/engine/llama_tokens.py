@@ -22,13 +22,13 @@ class Tokens:
         self.prefixes_space = kind == native.LLAMA_VOCAB_TYPE_SPM and spaced != "false"
         self.tokenize_function = ctypes.cast(native._lib.llama_tokenize, ctypes.c_void_p).value
 
-    def tokenize(self, text: bytes, *, special: bool) -> list[int]:
-        """Ids of ``text`` without BOS. With ``special`` control tokens' texts become those tokens;
-        user-defined tokens match either way."""
+    def tokenize(self, text: bytes, *, special: bool, framed: bool = False) -> list[int]:
+        """Ids of ``text``; ``framed`` with BOS, EOS and the like where the vocabulary adds them. With
+        ``special`` control tokens' texts become those tokens; user-defined tokens match either way."""
         capacity = len(text) + 8
         for _attempt in range(2):
             ids = (ctypes.c_int32 * capacity)()
-            count = native.llama_tokenize(self.pointer, text, len(text), ids, capacity, False, special)
+            count = native.llama_tokenize(self.pointer, text, len(text), ids, capacity, framed, special)
             if count >= 0:
                 return ids[:count]
             capacity = -count

@@ -137,6 +137,10 @@ class Vocabulary(Protocol):
         stands after other text: no blank is added before it."""
         ...
 
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens of a whole text with those that the vocabulary puts around one (BOS, EOS, CLS ...)."""
+        ...
+
     def single_token(self, text: str) -> int | None:
         """The id of the one token that ``text`` is, as control or user-defined token, else None."""
         ...

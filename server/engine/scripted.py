@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,6 +117,9 @@ class ByteVocabulary:
             for inner, piece in enumerate(part.split(_MARKUP[1])):
                 tokens += [257] * (inner > 0) + list(piece.encode())
         return tokens
+
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
 
     def single_token(self, text: str) -> int | None:
         return 256 + _MARKUP.index(text) if text in _MARKUP else None

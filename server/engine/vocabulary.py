@@ -50,6 +50,7 @@ class LlamaVocabulary:
         self._texts = tuple(sorted(self._markup, key=lambda text: (-len(text), text)))
         self._matched = _pattern(text for text in self._texts if len(text) > 1)
         self._llguidance = self._tokenizer()
+        self._before, self._after = _frame(tokens)
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         """See ``protocol.Vocabulary``. ``continued`` text follows other text: no leading space is added
@@ -60,6 +61,9 @@ class LlamaVocabulary:
         for piece in self._unmarked(text):
             ids += self._ids(piece, special=False, continued=continued or bool(ids))
         return ids
+
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        return [*self._before, *tokens, *self._after]
 
     def single_token(self, text: str) -> int | None:
         return self._markup.get(text)
@@ -131,6 +135,13 @@ def looks_like_markup(data: bytes) -> bool:
     if len(text) < 3 or not any(text.startswith(left) and text.endswith(right) for left, right in _PAIRS):
         return False
     return text.strip("</>").lower() not in _HTML.split()
+
+
+def _frame(tokens: Tokens) -> tuple[list[int], list[int]]:
+    """The tokens before and after a whole text, found by one of a single letter."""
+    letter, whole = (tokens.tokenize(b"a", special=False, framed=framed) for framed in (False, True))
+    before = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
+    return whole[:before], whole[before + len(letter) :]
 
 
 def _ends(tokens: Tokens) -> list[int]:

@@ -68,7 +68,7 @@ class Preparer:
         turn = _with(turn, named)
         tools = self._callable_tools(turn, named)
         response = self._response(turn.response_format)
-        prompt = self._without_thought(turn, self._model.prompter.prompt(turn))
+        prompt = self._prompt(turn)
         room = self._room(prompt, turn)
         reasoning = self._reasoning(turn, prompt)
         form = self._form(turn, tools, response, reasoning)
@@ -87,6 +87,14 @@ class Preparer:
         )
         plan = self._plan(turn, form, tools, response)
         return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
+
+    def rendered(self, turn: Turn) -> Prompt:
+        """What the model would read, whether or not it fits. Raises ``InvalidRequest`` and its kinds."""
+        named, _ = self._named(turn)
+        return self._prompt(_with(turn, named))
+
+    def _prompt(self, turn: Turn) -> Prompt:
+        return self._without_thought(turn, self._model.prompter.prompt(turn))
 
     # What is asked for.
 
@@ -186,8 +194,9 @@ class Preparer:
         """The prompt, a thought that it opens closed again where there is to be none."""
         if not prompt.reasoning_open or self._reasoning_budget(turn) != 0:
             return prompt
-        tokens = (*prompt.tokens, *self._closing(""))
-        return dataclasses.replace(prompt, tokens=tokens, reasoning_open=False, reasoning_over=True)
+        closing = self._closing("")
+        text = b"".join(map(self._model.engine.vocabulary.data, closing)).decode("utf-8", "replace")
+        return Prompt((*prompt.tokens, *closing), prompt.text + text, False, reasoning_over=True)
 
     def _thought_limit(self, turn: Turn, reasoning: ReasoningState) -> ThoughtLimit | None:
         budget = self._reasoning_budget(turn)

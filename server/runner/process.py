@@ -1,7 +1,8 @@
 """The runner process: frames in, frames out, and the decode loop between them.
 
 Three threads: the main one runs the decode loop and is the only one to touch the engine; one reads
-frames; one prepares arriving requests. When the parent is gone the socket ends, and so does this process.
+frames; one prepares arriving requests and replies to questions. When the parent is gone the socket ends,
+and so does this process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from server import frames, logs
 from server.engine.protocol import Engine, Progress
 from server.errors import StartupFailed, ToolspanError
 from server.frames import (
+    Ask,
     BrokenFrame,
     Cancel,
     FromRunner,
@@ -31,11 +33,13 @@ from server.frames import (
     Rejected,
     Shutdown,
     Status,
+    Told,
     ToRunner,
 )
 from server.logs import where
 from server.runner.model import LoadedModel, load_model
 from server.runner.prepare import PreparedTurn, Preparer
+from server.runner.questions import Desk
 from server.runner.request import Request
 from server.settings import Settings
 
@@ -82,8 +86,9 @@ class Runner:
         self._engine: Engine = model.engine
         self._channel = channel
         self._preparer = Preparer(model, settings)
+        self._desk = Desk(model.engine.vocabulary, self._preparer)
         self._inbox: queue.SimpleQueue[PreparedTurn | Cancel | Shutdown] = queue.SimpleQueue()
-        self._to_prepare: queue.SimpleQueue[Generate] = queue.SimpleQueue()
+        self._to_prepare: queue.SimpleQueue[Generate | Ask] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}
         self._arriving: set[int] = set()
         self._cancelled: set[int] = set()
@@ -97,7 +102,7 @@ class Runner:
 
     def _take(self, frame: ToRunner) -> None:
         match frame:
-            case Generate():
+            case Generate() | Ask():
                 self._arriving.add(frame.id)
                 self._to_prepare.put(frame)
             case Cancel() if frame.id in self._arriving:
@@ -140,14 +145,22 @@ class Runner:
         if request.done:
             del self._requests[identity]
 
-    def _prepare(self, frame: Generate) -> None:
+    def _prepare(self, frame: Generate | Ask) -> None:
         try:
-            self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
+            if isinstance(frame, Ask):
+                self._tell(frame)
+            else:
+                self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
         except ToolspanError as error:
             self._reject(frame.id, error)
         except Exception as error:
             _log.error("preparing request %d failed: %s", frame.id, where(error))
             self._reject(frame.id, ToolspanError("the request could not be prepared"))
+
+    def _tell(self, asked: Ask) -> None:
+        reply = self._desk.reply(asked.question)
+        if self._arrived(asked.id):
+            self._channel.send(Told(asked.id, reply))
 
     def _reject(self, identity: int, error: ToolspanError) -> None:
         self._arrived(identity)
