@@ -102,8 +102,19 @@ TEMPLATE_VARIABLES = (
 OnBadTool = Literal["error", "drop", "relax"]
 
 
+class RawPrompt(msgspec.Struct, frozen=True):
+    """A prompt that is not made of messages: a text, or token ids that are taken as they are. ``markup``: the
+    texts of control tokens in it are those tokens. With a ``suffix`` the answer stands between the text and
+    that. ``echo``: the answer begins with the prompt."""
+
+    content: str | tuple[int, ...]
+    markup: bool = True
+    suffix: str | None = None
+    echo: bool = False
+
+
 class Turn(msgspec.Struct, frozen=True):
-    """One request, decoded and checked for form.
+    """One request, decoded and checked for form. With a ``raw`` prompt it has neither messages nor tools.
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
@@ -127,3 +138,4 @@ class Turn(msgspec.Struct, frozen=True):
     reasoning_budget: int | None = None
     template_variables: tuple[tuple[str, TemplateValue], ...] = ()
     on_bad_tool: OnBadTool = "error"
+    raw: RawPrompt | None = None

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from server.api.auth import Keys
 from server.api.body import ClientGone
 from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
-from server.api.families import CHAT, MESSAGES, RESPONSES
+from server.api.families import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from server.api.family import Answers
 from server.api.guard import OPEN, Guard
 from server.api.metrics import Metrics
@@ -56,11 +56,12 @@ def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIAp
 def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:
     """What is served with and without ``/v1``."""
     router = APIRouter()
-    chat, responses, messages = (
-        Answers(each, settings, supervisor, metrics) for each in (CHAT, RESPONSES, MESSAGES)
+    chat, completions, responses, messages = (
+        Answers(each, settings, supervisor, metrics) for each in (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
     )
     models = Models(settings, supervisor)
     router.add_api_route("/chat/completions", chat.answer, methods=["POST"])
+    router.add_api_route("/completions", completions.answer, methods=["POST"])
     router.add_api_route("/responses", responses.answer, methods=["POST"])
     router.add_api_route("/messages", messages.answer, methods=["POST"])
     router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])

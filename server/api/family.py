@@ -22,11 +22,12 @@ from server.api.incoming import Incoming
 from server.api.metrics import Metrics
 from server.api.parts import Served
 from server.api.replies import reply
+from server.api.several import Several
 from server.errors import ErrorData, ToolspanError
 from server.frames import Accepted, Emitted, Finished, ModelFacts, Render, Rendered
 from server.logs import where
 from server.settings import Settings
-from server.supervisor import AnswerFrame, Supervisor
+from server.supervisor import AnswerFrame, Generation, Supervisor
 from server.turn import Turn
 
 log = logging.getLogger("toolspan.answer")
@@ -39,7 +40,10 @@ class Asked(Protocol):
     """A decoded request."""
 
     @property
-    def turn(self) -> Turn: ...
+    def turns(self) -> tuple[Turn, ...]:
+        """What to answer; the choices of several turns, which are alike but for their prompts, are numbered
+        through."""
+        ...
 
     @property
     def stream(self) -> bool: ...
@@ -88,19 +92,29 @@ class Answers:
 
     async def answer(self, request: Request) -> Response:
         asked, facts = await self._incoming.read(request, self._family.decode)
-        generation = await self._supervisor.generate(asked.turn)
+        generation = await self._generation(asked.turns)
         frames = paced(generation, self._settings.keepalive, self._settings.generation_timeout)
         encoder = self._family.encoder(asked, facts)
         if asked.stream:
             return await self._streaming(request, frames, encoder)
         async with aclosing(frames):
-            return await self._whole(frames, encoder, asked.turn.choices)
+            return await self._whole(frames, encoder, sum(each.choices for each in asked.turns))
 
     async def count(self, request: Request) -> Response:
         """The tokens of the prompt, whether or not it fits; nothing is generated."""
         asked, _ = await self._incoming.read(request, self._family.decode)
-        prompt = await self._supervisor.ask(Render(asked.turn), Rendered)
-        return reply({"input_tokens": prompt.tokens})
+        prompts = [await self._supervisor.ask(Render(turn), Rendered) for turn in asked.turns]
+        return reply({"input_tokens": sum(each.tokens for each in prompts)})
+
+    async def _generation(self, turns: tuple[Turn, ...]) -> Generation | Several:
+        begun: list[Generation] = []
+        try:
+            for turn in turns:
+                begun.append(await self._supervisor.generate(turn))
+        except BaseException:
+            Several(begun, 1).close()
+            raise
+        return begun[0] if len(begun) == 1 else Several(begun, turns[0].choices)
 
     async def _whole(self, frames: Frames, encoder: Encoder, choices: int) -> Response:
         await accepted(frames)

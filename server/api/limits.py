@@ -32,6 +32,8 @@ TEXT_PARTS = 4096
 TOKEN_IDS = 1024 * 1024
 """Token ids to be made a text again: as many as such a text can have."""
 
+PROMPTS = 32
+"""Prompts of one completion request; each takes a place of its own in the queue."""
 CHOICES = 8
 TOP_LOGPROBS = 20
 STOPS = 16

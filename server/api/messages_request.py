@@ -13,6 +13,7 @@ from typing import Any
 from server.api import limits
 from server.api.fields import Field
 from server.api.parts import (
+    OneTurn,
     Served,
     check_model,
     check_schemas,
@@ -33,7 +34,7 @@ _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesRequest:
+class MessagesRequest(OneTurn):
     turn: Turn
     stream: bool
 

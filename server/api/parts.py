@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from server.api import limits
 from server.api.fields import Field
 from server.errors import InvalidSchema, NotFound, quoted
-from server.turn import OnBadTool, ResponseFormat, Tool
+from server.turn import OnBadTool, ResponseFormat, Tool, Turn
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.TOOL_NAME}}}")
 
@@ -24,6 +24,17 @@ class Served:
     vocabulary: int
 
 
+class OneTurn:
+    """A request for one turn."""
+
+    __slots__ = ()
+    turn: Turn
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return (self.turn,)
+
+
 def check_model(root: Field, served: Served) -> None:
     model = root.get("model")
     if model is not None and model.text() not in served.names:
@@ -31,6 +42,14 @@ def check_model(root: Field, served: Served) -> None:
         raise NotFound(
             f"the model {quoted(model.text())} does not exist; this server has {known}", param="model"
         )
+
+
+def refuse_promises(root: Field, refused: Mapping[str, str]) -> None:
+    """Refuses fields that would promise what this server does not do, with what to use instead."""
+    for name, instead in refused.items():
+        field = root.get(name)
+        if field is not None and field.value is not False and field.value != []:
+            raise field.wrong(f"is not supported: {instead}", "unsupported_parameter")
 
 
 def name_of(field: Field, code: str = "invalid_tool_name") -> str:
@@ -53,6 +72,20 @@ def check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> N
     if sum(len(each.encode()) for each in texts if each) > limits.SCHEMA_BYTES:
         message = f"the schemas of this request have more than {limits.SCHEMA_BYTES} bytes together"
         raise InvalidSchema(message, code="schema_too_large", param="tools" if tools else "response_format")
+
+
+def response_format(field: Field | None, member: str = "") -> ResponseFormat:
+    """OpenAI's form of an answer; ``member`` is where a schema is described, if not in the object itself."""
+    if field is None:
+        return ResponseFormat()
+    kind = field.need("type").word(("text", "json_object", "json_schema"))
+    if kind != "json_schema":
+        return ResponseFormat("json_object" if kind == "json_object" else "text")
+    described = field.need(member) if member else field
+    flag(described, "strict", False)  # held to the schema either way
+    name = described.get("name")
+    shown = name_of(name, "invalid_value") if name else None
+    return ResponseFormat("json_schema", shown, schema_of(described.need("schema")))
 
 
 def json_text(value: Any) -> str:

@@ -14,20 +14,21 @@ from server.api import limits
 from server.api.chat_request import content_text
 from server.api.fields import Field
 from server.api.parts import (
+    OneTurn,
     Served,
     arguments_text,
     check_model,
     check_schemas,
     flag,
-    name_of,
     on_bad_tool,
-    schema_of,
+    refuse_promises,
+    response_format,
     tools_of,
 )
 from server.api.sampling import sampling
 from server.api.thinking import reasoning_budget
 from server.api.tool_choice import is_function, tool_choice
-from server.turn import REASONING_EFFORTS, Message, ResponseFormat, Role, ToolCall, Turn
+from server.turn import REASONING_EFFORTS, Message, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant")
 REFUSED = {
@@ -40,7 +41,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesRequest:
+class ResponsesRequest(OneTurn):
     """``echo`` are the fields that the answer repeats."""
 
     turn: Turn
@@ -53,13 +54,11 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
     root = Field(body)
     root.object()
     check_model(root, served)
-    for name, instead in REFUSED.items():
-        if (refused := root.get(name)) is not None and refused.value is not False:
-            raise refused.wrong(f"is not supported: {instead}", "unsupported_parameter")
+    refuse_promises(root, REFUSED)
     tools = tools_of(root, lambda tool: tool if is_function(tool) else None, "parameters")
     text = root.get("text")
-    response_format = _response_format(text.get("format") if text else None)
-    check_schemas(tools, response_format)
+    form = response_format(text.get("format") if text else None)
+    check_schemas(tools, form)
     limit, thinking, instructions = (
         root.get(name) for name in ("max_output_tokens", "reasoning", "instructions")
     )
@@ -70,7 +69,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
         tools=tools,
         tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
-        response_format=response_format,
+        response_format=form,
         sampling=sampling(root, served.vocabulary),
         max_tokens=min(limits.TOKENS, limit.integer(1)) if limit else None,
         partition=partition,
@@ -97,17 +96,6 @@ def _echo(root: Field) -> dict[str, Any]:
         "tools": [{"parameters": None, "strict": False, **each} for each in functions],
         "top_p": given.get("top_p"),
     }
-
-
-def _response_format(field: Field | None) -> ResponseFormat:
-    if field is None:
-        return ResponseFormat()
-    kind = field.need("type").word(("text", "json_object", "json_schema"))
-    if kind != "json_schema":
-        return ResponseFormat("json_object" if kind == "json_object" else "text")
-    name = field.get("name")
-    shown = name_of(name, "invalid_value") if name else None
-    return ResponseFormat("json_schema", shown, schema_of(field.need("schema")))
 
 
 # The conversation.

@@ -16,6 +16,7 @@ class Tokens:
         self.size = int(native.llama_vocab_n_tokens(self.pointer))
         self.bos = _token(native.llama_vocab_bos(self.pointer))
         self.eos = _token(native.llama_vocab_eos(self.pointer))
+        self.fill_in = self._fill_in()
         self.adds_bos = bool(native.llama_vocab_get_add_bos(self.pointer))
         kind = int(native.llama_vocab_type(self.pointer))
         spaced = metadata(model, "tokenizer.ggml.add_space_prefix")
@@ -33,6 +34,13 @@ class Tokens:
                 return ids[:count]
             capacity = -count
         raise AssertionError("llama_tokenize asks for more room than it said it needs")
+
+    def _fill_in(self) -> tuple[int, int, int] | None:
+        before, after, middle = (
+            _token(each(self.pointer))
+            for each in (native.llama_vocab_fim_pre, native.llama_vocab_fim_suf, native.llama_vocab_fim_mid)
+        )
+        return None if before is None or after is None or middle is None else (before, after, middle)
 
     def table(self) -> list[bytes]:
         """The bytes of every token; control tokens show their own text."""

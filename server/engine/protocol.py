@@ -130,6 +130,8 @@ class Vocabulary(Protocol):
     adds_bos: bool
     bos_text: str
     eos_text: str
+    fill_in: tuple[int, int, int] | None
+    """The tokens before the beginning of a text, before its end, and before what is missing between them."""
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         """Token ids of ``text``, without BOS. With ``markup`` the text of control and user-defined

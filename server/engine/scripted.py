@@ -106,6 +106,7 @@ class ByteVocabulary:
         self.adds_bos = False
         self.bos_text = ""
         self.eos_text = _MARKUP[1]
+        self.fill_in: tuple[int, int, int] | None = None
         self._tokenizer = LLTokenizer("byte")
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
@@ -234,6 +235,9 @@ class ScriptedEngine:
             self._running[sequence] = _Sequence(job, answer, due, pieces=answer.played(0))
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
+        if state.job.max_tokens == 0:
+            state.done = True
+            return Progress(sequence, (), Ended.LENGTH)
         if state.played == len(state.pieces):
             _fault(state.answer.fault)
             state.done = True

@@ -42,6 +42,7 @@ class LlamaVocabulary:
         self.size = tokens.size
         self.bos = tokens.bos
         self.adds_bos = tokens.adds_bos
+        self.fill_in = tokens.fill_in
         self._table = tokens.table()
         self.bos_text = self._text(tokens.bos)
         self.eos_text = self._text(tokens.eos)

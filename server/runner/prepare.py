@@ -17,13 +17,15 @@ from dataclasses import dataclass
 import msgspec
 from llguidance import LLMatcher
 
-from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
+from server.dialects.bound import PLAIN, BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose, compose_raw
 from server.dialects.extent import extent_of, keys_of
 from server.dialects.form import Notation, span_form
 from server.engine.protocol import ConstraintRefused, Job
 from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
 from server.prompt.prompt import Prompt
+from server.prompt.raw import raw_prompt
 from server.prompt.thinking import thinking_is_off
 from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
@@ -42,13 +44,14 @@ KEPT_CONSTRAINTS = 64
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """A turn ready to run. ``warnings`` are about the request."""
+    """A turn ready to run. ``warnings`` are about the request, ``echo`` is what its answers begin with."""
 
     job: Job
     plan: AnswerPlan
     constraint: str
     prepare_s: float
     warnings: tuple[Warning, ...] = ()
+    echo: str = ""
 
 
 class Preparer:
@@ -72,7 +75,7 @@ class Preparer:
         room = self._room(prompt, turn)
         reasoning = self._reasoning(turn, prompt)
         form = self._form(turn, tools, response, reasoning)
-        constraint = compose(self._model.bound, form)
+        constraint = self._constraint(turn, form)
         _log.debug("request %d reads %r", request, prompt.text)
         _log.debug("request %d is held to %r", request, constraint)
         job = Job(
@@ -86,7 +89,8 @@ class Preparer:
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
         )
         plan = self._plan(turn, form, tools, response)
-        return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
+        echo = prompt.text if turn.raw and turn.raw.echo else ""
+        return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings), echo)
 
     def rendered(self, turn: Turn) -> Prompt:
         """What the model would read, whether or not it fits. Raises ``InvalidRequest`` and its kinds."""
@@ -94,6 +98,8 @@ class Preparer:
         return self._prompt(_with(turn, named))
 
     def _prompt(self, turn: Turn) -> Prompt:
+        if turn.raw is not None:
+            return raw_prompt(turn.raw, self._model.engine.vocabulary)
         return self._without_thought(turn, self._model.prompter.prompt(turn))
 
     # What is asked for.
@@ -164,7 +170,7 @@ class Preparer:
                 f"This model's maximum context length is {context} tokens. However, your messages and tools "
                 f"resulted in {used} tokens (prompt is too long: {used} tokens > {context} maximum). "
                 "Please reduce the length of the messages or tools.",
-                param="messages",
+                param="prompt" if turn.raw else "messages",
             )
         wanted = self._default_room(used) if turn.max_tokens is None else turn.max_tokens
         return min(wanted, (context - used) // turn.choices or 1)
@@ -233,7 +239,7 @@ class Preparer:
     ) -> AnswerPlan:
         strict = {tool.name for tool in turn.tools if tool.strict or form.must_call}
         return AnswerPlan(
-            bound=self._model.bound,
+            bound=self._bound(turn),
             tools={name: self._held_tool(schema, name in strict) for name, schema in tools.items()},
             response=_held(response, True) if response else None,
             reasoning=form.reasoning,
@@ -276,6 +282,15 @@ class Preparer:
             )
 
     # The constraint.
+
+    def _bound(self, turn: Turn) -> BoundDialect:
+        return self._model.bound if turn.raw is None else PLAIN
+
+    def _constraint(self, turn: Turn, form: AnswerForm) -> str:
+        if turn.raw is None or form.response is not None:
+            return compose(self._bound(turn), form)
+        single = self._model.engine.vocabulary.single_token
+        return compose_raw(token for text in self._markup if (token := single(text)) is not None)
 
     def _matcher(self, constraint: str) -> LLMatcher:
         known = self._matchers.get(constraint)

@@ -194,7 +194,8 @@ class Runner:
         if self._arrived(prepared.job.request):
             request = Request(prepared, self._engine)
             self._requests[prepared.job.request] = request
-            self._channel.send(request.accepted())
+            for frame in request.begun():
+                self._channel.send(frame)
 
     def _cancel(self, identity: int) -> None:
         if self._requests.pop(identity, None) is not None:

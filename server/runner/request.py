@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from server.engine.protocol import Engine, Progress, SequenceId, Tally
 from server.errors import ToolspanError
-from server.events import Timings, Usage
+from server.events import Text, Timings, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
 from server.runner.prepare import PreparedTurn
@@ -26,8 +26,12 @@ class Request:
         self._answers = [Answer(prepared.plan, trusted=trusted) for _ in range(prepared.job.choices)]
         self._unfinished = set(range(prepared.job.choices))
 
-    def accepted(self) -> Accepted:
-        return Accepted(self._id, len(self._prepared.job.prompt))
+    def begun(self) -> Iterator[FromRunner]:
+        """The frames of a request before anything is generated."""
+        yield Accepted(self._id, len(self._prepared.job.prompt))
+        if echo := self._prepared.echo:
+            for choice in sorted(self._unfinished):
+                yield Emitted(self._id, choice, (Text(echo),))
 
     @property
     def done(self) -> bool:

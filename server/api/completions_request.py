@@ -1,0 +1,113 @@
+"""The body of a completion request (OpenAI's legacy API) to ``Turn``s with raw prompts. Form only, as in
+``chat_request``.
+
+The prompt is what the client wrote in place of a chat template, so control tokens in its text are control
+tokens, unless ``parse_special`` is false. With a ``suffix`` both texts are data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from server.api import chat_request, limits
+from server.api.fields import Field
+from server.api.parts import (
+    Served,
+    check_model,
+    check_schemas,
+    flag,
+    integer,
+    refuse_promises,
+    response_format,
+    stops,
+    token_ids,
+)
+from server.api.sampling import sampling
+from server.turn import RawPrompt, Turn
+
+MAX_TOKENS = 16
+"""OpenAI's default."""
+REFUSED = chat_request.REFUSED | {"tools": "use chat completions", "messages": "use chat completions"}
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionsRequest:
+    """``turns`` differ in their prompts alone."""
+
+    turns: tuple[Turn, ...]
+    stream: bool
+    include_usage: bool
+
+
+def decode(body: Any, served: Served, partition: str = "") -> CompletionsRequest:
+    """Raises ``InvalidRequest`` or ``NotFound``, naming the field as ``param``."""
+    root = Field(body)
+    root.object()
+    check_model(root, served)
+    refuse_promises(root, REFUSED)
+    form = response_format(root.get("response_format"), "json_schema")
+    check_schemas((), form)
+    choices = integer(root, "n", 1, 1, limits.CHOICES)
+    turn = Turn(
+        messages=(),
+        response_format=form,
+        sampling=sampling(root, served.vocabulary, _logprobs(root)),
+        stop=stops(root.get("stop")),
+        max_tokens=min(limits.TOKENS, integer(root, "max_tokens", MAX_TOKENS, 0)),
+        choices=choices,
+        partition=partition,
+        reuse_prefix=flag(root, "reuse_prefix", True),
+    )
+    _check_best_of(root, choices)
+    prompts = _prompts(root, served)
+    turns = tuple(msgspec.structs.replace(turn, raw=each) for each in prompts)
+    options = root.get("stream_options")
+    include_usage = options is not None and flag(options, "include_usage", False)
+    return CompletionsRequest(turns, flag(root, "stream", False), include_usage)
+
+
+def _logprobs(root: Field) -> int | None:
+    """How many alternatives are told for each token. Not with what would leave tokens without any."""
+    wanted = root.get("logprobs")
+    if wanted is None:
+        return None
+    if flag(root, "echo", False):
+        raise wanted.wrong("is not supported with echo: a prompt has no logprobs", "unsupported_parameter")
+    if root.get("response_format"):
+        raise wanted.wrong("is not supported with response_format", "unsupported_parameter")
+    return wanted.integer(0, limits.TOP_LOGPROBS)
+
+
+def _check_best_of(root: Field, choices: int) -> None:
+    best = root.get("best_of")
+    if best is not None and best.integer(1) != choices:
+        raise best.wrong("is not supported: all n choices are returned", "unsupported_parameter")
+
+
+def _prompts(root: Field, served: Served) -> list[RawPrompt]:
+    """A text, texts, token ids, or lists of token ids."""
+    prompt, suffix, echo = root.need("prompt"), root.get("suffix"), flag(root, "echo", False)
+    markup = flag(root, "parse_special", True)
+    listed = isinstance(prompt.value, list) and not _is_number(prompt.value[:1])
+    given = prompt.items(limits.PROMPTS) if listed else [prompt]
+    if not given:
+        raise prompt.wrong("must have at least one prompt")
+    after = suffix.text() if suffix else None
+    return [RawPrompt(_content(each, after, served), markup, after, echo) for each in given]
+
+
+def _content(prompt: Field, suffix: str | None, served: Served) -> str | tuple[int, ...]:
+    if isinstance(prompt.value, str):
+        return prompt.value
+    if not isinstance(prompt.value, list):
+        raise prompt.mistyped("a string or an array of token ids")
+    if suffix is not None:
+        raise prompt.wrong("must be text where there is a suffix")
+    return token_ids(prompt, served)
+
+
+def _is_number(values: list[Any]) -> bool:
+    return any(isinstance(each, int | float) for each in values)
