@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,24 +96,40 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
         else facts.device
     )
     print(f"model     {facts.name}{f' ({note})' if note else ''}")
-    print(
-        f"dialect   {facts.dialect}; tools {'yes' if facts.tools else 'no'}, parallel calls "
-        f"{'yes' if facts.parallel_calls else 'no'}, reasoning {'yes' if facts.reasoning else 'no'}"
-    )
-    print(
-        f"context   {facts.context} tokens, shared by {facts.slots} slots "
-        f"(the model's own: {facts.context_train})"
-    )
+    for line in _embedder_lines(facts) if facts.embedding else _model_lines(facts):
+        print(line)
     print(f"runs on   {where}")
     for warning in facts.warnings:
         print(f"note      {warning}")
     print(f"listening {address}/v1{'' if settings.host in address else f' (on {settings.host})'}")
-    print("try it (tool_choice required: the model has to call the tool):")
-    print(_example(facts.name, address, bool(settings.api_key or settings.api_key_file)), flush=True)
+    keyed = bool(settings.api_key or settings.api_key_file)
+    if facts.embedding:
+        print("try it:")
+        text = {"model": facts.name, "input": "What is the weather in Paris?"}
+        print(_curl(f"{address}/v1/embeddings", text, keyed), flush=True)
+    else:
+        print("try it (tool_choice required: the model has to call the tool):")
+        print(_curl(f"{address}/v1/chat/completions", _example(facts.name), keyed), flush=True)
 
 
-def _example(model: str, address: str, keyed: bool) -> str:
-    """A curl line that calls a tool."""
+def _model_lines(facts: ModelFacts) -> Iterator[str]:
+    yield (
+        f"dialect   {facts.dialect}; tools {'yes' if facts.tools else 'no'}, parallel calls "
+        f"{'yes' if facts.parallel_calls else 'no'}, reasoning {'yes' if facts.reasoning else 'no'}"
+    )
+    yield (
+        f"context   {facts.context} tokens, shared by {facts.slots} slots "
+        f"(the model's own: {facts.context_train})"
+    )
+
+
+def _embedder_lines(facts: ModelFacts) -> Iterator[str]:
+    yield f"makes     embeddings of {facts.embedding} components, and no text"
+    yield f"context   {facts.context} tokens for each text (the model's own: {facts.context_train})"
+
+
+def _example(model: str) -> dict[str, Any]:
+    """The body of a request that calls a tool."""
     tool = {
         "type": "function",
         "function": {
@@ -126,18 +143,18 @@ def _example(model: str, address: str, keyed: bool) -> str:
             },
         },
     }
-    body = {
+    return {
         "model": model,
         "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
         "tools": [tool],
         "tool_choice": "required",
         "temperature": 0,
     }
+
+
+def _curl(url: str, body: Any, keyed: bool) -> str:
     key = " -H 'Authorization: Bearer YOUR_KEY'" if keyed else ""
-    return (
-        f"curl -s {address}/v1/chat/completions{key} -H 'Content-Type: application/json' "
-        f"-d {shlex.quote(json.dumps(body))}"
-    )
+    return f"curl -s {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
 
 
 def _models() -> int:

@@ -29,7 +29,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
     ``context`` is the number of cells shared by all slots, ``context_train`` the model's own length.
     ``dialect`` and what follows it come from the probe at load. ``offloaded_layers`` of ``layers`` are
-    on ``device``.
+    on ``device``. ``embedding`` is the number of components of a vector, 0 for a model that generates.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     layers: int
     offloaded_layers: int
     warnings: tuple[str, ...] = ()
+    embedding: int = 0
 
 
 # To the runner.
@@ -77,7 +78,15 @@ class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
     tokens: tuple[int, ...]
 
 
-Question = Render | Tokenize | Detokenize
+class Embed(msgspec.Struct, frozen=True, tag="embed"):
+    """Asks for the embeddings of texts, or of token ids as they are. ``dimensions`` is how many components
+    the client counts on."""
+
+    texts: tuple[str | tuple[int, ...], ...]
+    dimensions: int | None = None
+
+
+Question = Render | Tokenize | Detokenize | Embed
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
@@ -138,7 +147,14 @@ class Detokenized(msgspec.Struct, frozen=True, tag="detokenized"):
     text: str
 
 
-Reply = Rendered | Tokenized | Detokenized
+class Embedded(msgspec.Struct, frozen=True, tag="embedded"):
+    """A vector of length 1 for each text, as 32-bit floats, little-endian, and the tokens of all texts."""
+
+    vectors: tuple[bytes, ...]
+    tokens: int
+
+
+Reply = Rendered | Tokenized | Detokenized | Embedded
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from server.api.auth import Keys
 from server.api.body import ClientGone
 from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
+from server.api.embeddings import Embeddings
 from server.api.families import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from server.api.family import Answers
 from server.api.guard import OPEN, Guard
@@ -65,6 +66,7 @@ def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIR
     router.add_api_route("/responses", responses.answer, methods=["POST"])
     router.add_api_route("/messages", messages.answer, methods=["POST"])
     router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])
+    router.add_api_route("/embeddings", Embeddings(settings, supervisor).create, methods=["POST"])
     prompts = Prompts(settings, supervisor)
     router.add_api_route("/tokenize", prompts.tokenize, methods=["POST"])
     router.add_api_route("/detokenize", prompts.detokenize, methods=["POST"])

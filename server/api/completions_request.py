@@ -23,7 +23,7 @@ from server.api.parts import (
     refuse_promises,
     response_format,
     stops,
-    token_ids,
+    texts_or_tokens,
 )
 from server.api.sampling import sampling
 from server.turn import RawPrompt, Turn
@@ -88,26 +88,9 @@ def _check_best_of(root: Field, choices: int) -> None:
 
 
 def _prompts(root: Field, served: Served) -> list[RawPrompt]:
-    """A text, texts, token ids, or lists of token ids."""
-    prompt, suffix, echo = root.need("prompt"), root.get("suffix"), flag(root, "echo", False)
-    markup = flag(root, "parse_special", True)
-    listed = isinstance(prompt.value, list) and not _is_number(prompt.value[:1])
-    given = prompt.items(limits.PROMPTS) if listed else [prompt]
-    if not given:
-        raise prompt.wrong("must have at least one prompt")
-    after = suffix.text() if suffix else None
-    return [RawPrompt(_content(each, after, served), markup, after, echo) for each in given]
-
-
-def _content(prompt: Field, suffix: str | None, served: Served) -> str | tuple[int, ...]:
-    if isinstance(prompt.value, str):
-        return prompt.value
-    if not isinstance(prompt.value, list):
-        raise prompt.mistyped("a string or an array of token ids")
-    if suffix is not None:
+    prompt, suffix = root.need("prompt"), root.get("suffix")
+    contents = texts_or_tokens(prompt, limits.PROMPTS, served)
+    if suffix and not all(isinstance(each, str) for each in contents):
         raise prompt.wrong("must be text where there is a suffix")
-    return token_ids(prompt, served)
-
-
-def _is_number(values: list[Any]) -> bool:
-    return any(isinstance(each, int | float) for each in values)
+    markup, echo = flag(root, "parse_special", True), flag(root, "echo", False)
+    return [RawPrompt(each, markup, suffix.text() if suffix else None, echo) for each in contents]

@@ -32,6 +32,8 @@ TEXT_PARTS = 4096
 TOKEN_IDS = 1024 * 1024
 """Token ids to be made a text again: as many as such a text can have."""
 
+EMBEDDINGS = 2048
+"""Texts of one request for embeddings."""
 PROMPTS = 32
 """Prompts of one completion request; each takes a place of its own in the queue."""
 CHOICES = 8

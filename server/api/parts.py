@@ -147,6 +147,27 @@ def one_of(field: Field, names: Iterable[str], tools: tuple[Tool, ...]) -> None:
             raise field.wrong(f"names {quoted(name)}, which is not among the tools")
 
 
+def texts_or_tokens(field: Field, most: int, served: Served) -> list[str | tuple[int, ...]]:
+    """One or several texts, each as a string or as token ids: all the forms that OpenAI has for them."""
+    listed = isinstance(field.value, list) and not any(_is_number(each) for each in field.value[:1])
+    given = field.items(most) if listed else [field]
+    if not given:
+        raise field.wrong("must not be empty")
+    return [_text_or_tokens(each, served) for each in given]
+
+
+def _text_or_tokens(field: Field, served: Served) -> str | tuple[int, ...]:
+    if isinstance(field.value, str):
+        return field.value
+    if not isinstance(field.value, list):
+        raise field.mistyped("a string or an array of token ids")
+    return token_ids(field, served)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
 def token_ids(field: Field, served: Served) -> tuple[int, ...]:
     """A list of ids of the model's tokens."""
     known = range(served.vocabulary)

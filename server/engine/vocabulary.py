@@ -35,9 +35,9 @@ class EngineVocabulary(Vocabulary, Protocol):
 
 class LlamaVocabulary:
     """See ``protocol.Vocabulary``. ``markers`` are the texts that dialects use; ``ends`` are all tokens that
-    end generation."""
+    end generation. Without ``constrains`` no matchers are made; not every vocabulary is fit for them."""
 
-    def __init__(self, tokens: Tokens, markers: Iterable[str] = ()) -> None:
+    def __init__(self, tokens: Tokens, markers: Iterable[str] = (), *, constrains: bool = True) -> None:
         self._tokens = tokens
         self.size = tokens.size
         self.bos = tokens.bos
@@ -50,7 +50,7 @@ class LlamaVocabulary:
         self._markup = self._markup_tokens(frozenset(each.encode() for each in markers))
         self._texts = tuple(sorted(self._markup, key=lambda text: (-len(text), text)))
         self._matched = _pattern(text for text in self._texts if len(text) > 1)
-        self._llguidance = self._tokenizer()
+        self._llguidance = self._tokenizer() if constrains else None
         self._before, self._after = _frame(tokens)
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
@@ -76,6 +76,8 @@ class LlamaVocabulary:
         return self._texts
 
     def matcher(self, constraint: str) -> LLMatcher:
+        if self._llguidance is None:
+            raise ConstraintRefused("nothing is generated with this vocabulary")
         grammar = LLMatcher.grammar_from_lark(constraint)
         matcher = LLMatcher(self._llguidance, grammar, log_level=0, limits=ENGINE_LIMITS)
         if matcher.is_error():

@@ -20,7 +20,7 @@ from typing import NoReturn
 import msgspec
 
 from server import frames, logs
-from server.engine.protocol import Engine, Progress
+from server.engine.protocol import Embedding, Progress
 from server.errors import StartupFailed, ToolspanError
 from server.frames import (
     Ask,
@@ -37,9 +37,10 @@ from server.frames import (
     ToRunner,
 )
 from server.logs import where
-from server.runner.model import LoadedModel, load_model
-from server.runner.prepare import PreparedTurn, Preparer
-from server.runner.questions import Desk
+from server.runner.desk import Prepared, desk_of
+from server.runner.embedding import EmbeddingRequest, PreparedEmbedding
+from server.runner.model import LoadedEmbedder, LoadedModel, load_model
+from server.runner.prepare import PreparedTurn
 from server.runner.request import Request
 from server.settings import Settings
 
@@ -82,14 +83,14 @@ class Channel:
 class Runner:
     """The decode loop over one loaded model."""
 
-    def __init__(self, model: LoadedModel, settings: Settings, channel: Channel) -> None:
-        self._engine: Engine = model.engine
+    def __init__(self, model: LoadedModel | LoadedEmbedder, settings: Settings, channel: Channel) -> None:
+        self._model = model
+        self._engine = model.engine
         self._channel = channel
-        self._preparer = Preparer(model, settings)
-        self._desk = Desk(model.engine.vocabulary, self._preparer)
-        self._inbox: queue.SimpleQueue[PreparedTurn | Cancel | Shutdown] = queue.SimpleQueue()
+        self._desk = desk_of(model, settings)
+        self._inbox: queue.SimpleQueue[Prepared | Cancel | Shutdown] = queue.SimpleQueue()
         self._to_prepare: queue.SimpleQueue[Generate | Ask] = queue.SimpleQueue()
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, Request | EmbeddingRequest] = {}
         self._arriving: set[int] = set()
         self._cancelled: set[int] = set()
         self._preparing_since: float | None = None
@@ -130,7 +131,7 @@ class Runner:
             self._send_status()
         self._engine.close()
 
-    def _advance(self, progress: Progress) -> None:
+    def _advance(self, progress: Progress | Embedding) -> None:
         """Takes what a step made of one sequence. What goes wrong here ends that request alone."""
         identity = progress.sequence.request
         request = self._requests.get(identity)
@@ -147,20 +148,16 @@ class Runner:
 
     def _prepare(self, frame: Generate | Ask) -> None:
         try:
-            if isinstance(frame, Ask):
-                self._tell(frame)
-            else:
-                self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
+            made = self._desk.take(frame)
+            if isinstance(made, PreparedTurn | PreparedEmbedding):
+                self._inbox.put(made)
+            elif self._arrived(frame.id):
+                self._channel.send(Told(frame.id, made))
         except ToolspanError as error:
             self._reject(frame.id, error)
         except Exception as error:
             _log.error("preparing request %d failed: %s", frame.id, where(error))
             self._reject(frame.id, ToolspanError("the request could not be prepared"))
-
-    def _tell(self, asked: Ask) -> None:
-        reply = self._desk.reply(asked.question)
-        if self._arrived(asked.id):
-            self._channel.send(Told(asked.id, reply))
 
     def _reject(self, identity: int, error: ToolspanError) -> None:
         self._arrived(identity)
@@ -187,15 +184,23 @@ class Runner:
                     return False
                 case Cancel():
                     self._cancel(item.id)
-                case PreparedTurn():
+                case _:
                     self._accept(item)
 
-    def _accept(self, prepared: PreparedTurn) -> None:
+    def _accept(self, prepared: Prepared) -> None:
         if self._arrived(prepared.job.request):
-            request = Request(prepared, self._engine)
+            request = self._started(prepared)
             self._requests[prepared.job.request] = request
             for frame in request.begun():
                 self._channel.send(frame)
+
+    def _started(self, prepared: Prepared) -> Request | EmbeddingRequest:
+        model = self._model
+        if isinstance(model, LoadedModel):
+            assert isinstance(prepared, PreparedTurn)
+            return Request(prepared, model.engine)
+        assert isinstance(prepared, PreparedEmbedding)
+        return EmbeddingRequest(prepared, model.engine)
 
     def _cancel(self, identity: int) -> None:
         if self._requests.pop(identity, None) is not None:

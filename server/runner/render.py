@@ -18,7 +18,7 @@ from server.dialects.detect import detect
 from server.dialects.table import ALL_MARKERS
 from server.engine.protocol import Ended, Engine, Model, Piece, Progress, SequenceId, Vocabulary
 from server.engine.scripted import ByteVocabulary
-from server.errors import ToolspanError
+from server.errors import StartupFailed, ToolspanError
 from server.events import CallArguments, CallEnd, CallStart, Event, Finish, Reasoning, Text
 from server.runner.answer import Answer
 from server.runner.model import LoadedModel, model_of
@@ -39,9 +39,9 @@ class _NoEngine:
 
 def main(turn_file: str, kind: str, source: str, *alone: str) -> int:
     turn = msgspec.json.decode(Path(turn_file).read_bytes(), type=Turn)
-    engine = _of_model(Path(source)) if kind == "--model" else _of_template(Path(source))
     settings = Settings(model=source)
     try:
+        engine = _of_model(Path(source)) if kind == "--model" else _of_template(Path(source))
         model = model_of(cast(Engine, engine), settings)
         preparer = Preparer(model, settings)
         if alone:
@@ -69,6 +69,8 @@ def _of_model(file: Path) -> _NoEngine:
     from server.engine.vocabulary import LlamaVocabulary
 
     weights = Weights(file, vocabulary_only=True)
+    if weights.pooling:
+        raise StartupFailed(f"{file.name} makes embeddings and reads no messages")
     return _NoEngine(LlamaVocabulary(weights.tokens, ALL_MARKERS), weights.template, "gguf")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from server.engine.protocol import Engine, Progress, SequenceId, Tally
+from server.engine.protocol import Embedding, Engine, Progress, SequenceId, Tally
 from server.errors import ToolspanError
 from server.events import Text, Timings, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
@@ -37,8 +37,9 @@ class Request:
     def done(self) -> bool:
         return not self._unfinished
 
-    def take(self, progress: Progress) -> Iterator[FromRunner]:
+    def take(self, progress: Progress | Embedding) -> Iterator[FromRunner]:
         """The frames of one step of one choice; tells the engine how that sequence goes on."""
+        assert isinstance(progress, Progress)
         sequence = progress.sequence
         if sequence.choice not in self._unfinished:
             return
