@@ -25,6 +25,8 @@ from server.api.metrics import Metrics
 from server.api.models import Models
 from server.api.prompts import Prompts
 from server.api.replies import error_reply, reply
+from server.api.responses_stored import StoredResponses
+from server.api.store import Store
 from server.api.tools_check import ToolsCheck
 from server.errors import MethodNotAllowed, NotFound, ToolspanError
 from server.settings import Settings
@@ -38,11 +40,11 @@ HEALTH = {
 }
 
 
-def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIApp:
+def create_app(settings: Settings, supervisor: Supervisor, keys: Keys, store: Store | None = None) -> ASGIApp:
     """The whole application."""
     metrics = Metrics(supervisor)
     app = FastAPI(title="Toolspan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    family = routes(settings, supervisor, metrics)
+    family = routes(settings, supervisor, metrics, store)
     others = operations(supervisor, metrics)
     app.include_router(family, prefix=PREFIX)
     app.include_router(family)
@@ -54,16 +56,22 @@ def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIAp
     return Edge(Guard(CancelWhenGone(app), settings, keys), metrics, [*family.routes, *others.routes])
 
 
-def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:
+def routes(
+    settings: Settings, supervisor: Supervisor, metrics: Metrics, store: Store | None = None
+) -> APIRouter:
     """What is served with and without ``/v1``."""
     router = APIRouter()
     chat, completions, responses, messages = (
-        Answers(each, settings, supervisor, metrics) for each in (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+        Answers(each, settings, supervisor, metrics, store)
+        for each in (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
     )
     models = Models(settings, supervisor)
     router.add_api_route("/chat/completions", chat.answer, methods=["POST"])
     router.add_api_route("/completions", completions.answer, methods=["POST"])
     router.add_api_route("/responses", responses.answer, methods=["POST"])
+    stored = StoredResponses(store)
+    router.add_api_route("/responses/{name:path}", stored.one, methods=["GET"])
+    router.add_api_route("/responses/{name:path}", stored.delete, methods=["DELETE"])
     router.add_api_route("/messages", messages.answer, methods=["POST"])
     router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])
     router.add_api_route("/embeddings", Embeddings(settings, supervisor).create, methods=["POST"])

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from server.api import chat_request, completions_request, messages_request, responses_request, sse
+from server.api import (
+    chat_request,
+    completions_request,
+    messages_request,
+    responses_request,
+    responses_stored,
+    sse,
+)
 from server.api.chat_answer import ChatEncoder
 from server.api.chat_request import ChatRequest
 from server.api.completions_answer import CompletionsEncoder
@@ -36,5 +43,5 @@ def _responses_encoder(asked: ResponsesRequest, facts: ModelFacts) -> Encoder:
 
 CHAT = Family(chat_request.decode, _chat_encoder, sse.event, sse.DONE)
 COMPLETIONS = Family(completions_request.decode, _chat_encoder, sse.event, sse.DONE)
-RESPONSES = Family(responses_request.decode, _responses_encoder, sse.typed_event)
+RESPONSES = Family(responses_request.decode, _responses_encoder, sse.typed_event, keep=responses_stored.keep)
 MESSAGES = Family(messages_request.decode, _messages_encoder, sse.typed_event)

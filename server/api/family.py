@@ -5,6 +5,7 @@ A ``Family`` says how its bodies are read and its answers written; nothing else 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -23,6 +24,7 @@ from server.api.metrics import Metrics
 from server.api.parts import Served
 from server.api.replies import reply
 from server.api.several import Several
+from server.api.store import Store
 from server.errors import ErrorData, ToolspanError
 from server.frames import Accepted, Emitted, Finished, ModelFacts, Render, Rendered
 from server.logs import where
@@ -72,22 +74,32 @@ class Encoder(Protocol):
 @dataclass(frozen=True, slots=True)
 class Family:
     """``decode`` a body, make the ``encoder`` of its answer; ``event`` writes an event, ``end`` comes last in
-    every stream."""
+    every stream. Where there is a store, ``keep`` is told what was asked for, and the whole answer or a
+    stream's last event, before that leaves."""
 
     decode: Callable[[Any, Served, str], Asked]
     encoder: Callable[[Any, ModelFacts], Encoder]
     event: Callable[[Any], bytes]
     end: bytes = b""
+    keep: Callable[[Any, Json, Store], None] | None = None
 
 
 class Answers:
     """The answers of one family over one runner."""
 
-    def __init__(self, family: Family, settings: Settings, supervisor: Supervisor, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        family: Family,
+        settings: Settings,
+        supervisor: Supervisor,
+        metrics: Metrics,
+        store: Store | None = None,
+    ) -> None:
         self._family = family
+        self._store = store
         self._settings = settings
         self._supervisor = supervisor
-        self._incoming = Incoming(settings, supervisor)
+        self._incoming = Incoming(settings, supervisor, store)
         self._metrics = metrics
 
     async def answer(self, request: Request) -> Response:
@@ -96,9 +108,9 @@ class Answers:
         frames = paced(generation, self._settings.keepalive, self._settings.generation_timeout)
         encoder = self._family.encoder(asked, facts)
         if asked.stream:
-            return await self._streaming(request, frames, encoder)
+            return await self._streaming(request, asked, frames, encoder)
         async with aclosing(frames):
-            return await self._whole(frames, encoder, sum(each.choices for each in asked.turns))
+            return await self._whole(asked, frames, encoder)
 
     async def count(self, request: Request) -> Response:
         """The tokens of the prompt, whether or not it fits; nothing is generated."""
@@ -116,23 +128,29 @@ class Answers:
             raise
         return begun[0] if len(begun) == 1 else Several(begun, turns[0].choices)
 
-    async def _whole(self, frames: Frames, encoder: Encoder, choices: int) -> Response:
+    async def _whole(self, asked: Asked, frames: Frames, encoder: Encoder) -> Response:
         await accepted(frames)
-        answer = await fold(frames, choices)
+        answer = await fold(frames, sum(each.choices for each in asked.turns))
         self._metrics.answered(answer.usage, answer.timings)
-        return reply(encoder.whole(answer))
+        whole = encoder.whole(answer)
+        await self._keep(asked, whole)
+        return reply(whole)
 
-    async def _streaming(self, request: Request, frames: Frames, encoder: Encoder) -> Response:
+    async def _keep(self, asked: Asked, told: Json) -> None:
+        if self._store is not None and self._family.keep is not None:
+            await asyncio.to_thread(self._family.keep, asked, told, self._store)
+
+    async def _streaming(self, request: Request, asked: Asked, frames: Frames, encoder: Encoder) -> Response:
         """Waits until the request is accepted: up to there an error is a status of its own."""
         try:
             begun = await accepted(frames)
         except BaseException:
             await frames.aclose()
             raise
-        return sse.EventStream(self._events(request, begun, frames, encoder))
+        return sse.EventStream(self._events(request, asked, begun, frames, encoder))
 
     async def _events(
-        self, request: Request, begun: Accepted, frames: Frames, encoder: Encoder
+        self, request: Request, asked: Asked, begun: Accepted, frames: Frames, encoder: Encoder
     ) -> AsyncGenerator[bytes, None]:
         event = self._family.event
         async with aclosing(frames):
@@ -140,7 +158,10 @@ class Answers:
                 for chunk in encoder.start(begun):
                     yield event(chunk)
                 async for frame in frames:
-                    for chunk in self._chunks(frame, encoder):
+                    chunks = self._chunks(frame, encoder)
+                    if isinstance(frame, Finished) and chunks:
+                        await self._keep(asked, chunks[-1])
+                    for chunk in chunks:
                         yield event(chunk)
             except Exception as error:
                 for chunk in encoder.failed(_failure(request, error)):

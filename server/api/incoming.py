@@ -10,23 +10,26 @@ from starlette.requests import Request
 
 from server.api import body
 from server.api.parts import Served
+from server.api.store import Store
 from server.errors import Unavailable
 from server.frames import ModelFacts
 from server.settings import Settings
 from server.supervisor import Supervisor
 
 INLINE_BODY = 256 * 1024
-"""Bytes up to which a body is decoded at once; larger ones leave the event loop to the others."""
+"""Bytes up to which a body is decoded at once; larger ones, and where that may wait for a disk, leave the
+event loop to the others."""
 
 _Decoded = TypeVar("_Decoded")
 
 
 class Incoming:
-    """Requests to the model of one runner."""
+    """Requests to the model of one runner, which may go on from what is in the ``store``."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, store: Store | None = None) -> None:
         self._settings = settings
         self._supervisor = supervisor
+        self._store = store
 
     async def read(
         self, request: Request, decode: Callable[[Any, Served, str], _Decoded]
@@ -38,9 +41,10 @@ class Incoming:
         facts = self._supervisor.facts
         if facts is None:
             raise Unavailable("the model is loading", code="loading", retry_after=5)
-        served = Served((facts.name, *settings.alias), facts.vocabulary)
+        served = Served((facts.name, *settings.alias), facts.vocabulary, self._store)
 
         def decoding() -> _Decoded:
             return decode(body.parse(raw), served, partition)
 
-        return (decoding() if len(raw) <= INLINE_BODY else await asyncio.to_thread(decoding)), facts
+        inline = len(raw) <= INLINE_BODY and self._store is None
+        return (decoding() if inline else await asyncio.to_thread(decoding)), facts

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from server.api import limits
 from server.api.fields import Field
+from server.api.store import Store
 from server.errors import InvalidSchema, NotFound, quoted
 from server.turn import OnBadTool, ResponseFormat, Tool, Turn
 
@@ -18,10 +19,12 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.TOOL_NAME}}}")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What requests may name: the models, and the size of the vocabulary."""
+    """What requests may name: the models, the tokens (``vocabulary`` is how many there are), and responses
+    that are kept."""
 
     names: tuple[str, ...]
     vocabulary: int
+    store: Store | None = None
 
 
 class OneTurn:

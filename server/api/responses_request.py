@@ -1,7 +1,8 @@
 """The body of a Responses request to a ``Turn``. Form only, as in ``chat_request``.
 
-Nothing is stored: every request has its whole history. Items of kinds that say nothing to a model here (web
-searches, references) are left out, as are fields and tools that are not known.
+A request has its whole history, or goes on from a response that was kept, where the server keeps any. Items
+of kinds that say nothing to a model here (web searches, references) are left out, as are fields and tools
+that are not known.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from server.api.parts import (
 from server.api.sampling import sampling
 from server.api.thinking import reasoning_budget
 from server.api.tool_choice import is_function, tool_choice
+from server.errors import quoted
 from server.turn import REASONING_EFFORTS, Message, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant")
 REFUSED = {
-    "previous_response_id": "send the whole conversation as input",
     "conversation": "send the whole conversation as input",
     "prompt": "send instructions and input",
     "background": "wait for the answer, or stream it",
@@ -42,11 +43,14 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest(OneTurn):
-    """``echo`` are the fields that the answer repeats."""
+    """``echo`` are the fields that the answer repeats, ``items`` the conversation that it answers, to be kept
+    with it if ``store``."""
 
     turn: Turn
     stream: bool
     echo: dict[str, Any]
+    items: list[Any]
+    store: bool
 
 
 def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
@@ -64,8 +68,10 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
     )
     effort = thinking.get("effort") if thinking else None
     system = [Message("system", instructions.text())] if instructions else []
+    items = [*_kept(root.get("previous_response_id"), served, partition), *_items(root.need("input"))]
+    store = flag(root, "store", True) and served.store is not None
     turn = Turn(
-        messages=(*system, *_messages(root.need("input"))),
+        messages=(*system, *_messages(items)),
         tools=tools,
         tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
@@ -77,10 +83,11 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
         reasoning_budget=reasoning_budget(root),
         on_bad_tool=on_bad_tool(root),
     )
-    return ResponsesRequest(turn, flag(root, "stream", False), _echo(root))
+    values = [each.value for each in items]
+    return ResponsesRequest(turn, flag(root, "stream", False), _echo(root, store), values, store)
 
 
-def _echo(root: Field) -> dict[str, Any]:
+def _echo(root: Field, store: bool) -> dict[str, Any]:
     """What an answer says of its request, in the form in which clients expect it."""
     given = root.object()
     tools = root.get("tools")
@@ -90,6 +97,8 @@ def _echo(root: Field) -> dict[str, Any]:
         "max_output_tokens": given.get("max_output_tokens"),
         "metadata": given.get("metadata") or {},
         "parallel_tool_calls": flag(root, "parallel_tool_calls", True),
+        "previous_response_id": given.get("previous_response_id"),
+        "store": store,
         "temperature": given.get("temperature"),
         "text": given.get("text") or {"format": {"type": "text"}},
         "tool_choice": given.get("tool_choice") or "auto",
@@ -101,15 +110,42 @@ def _echo(root: Field) -> dict[str, Any]:
 # The conversation.
 
 
-def _messages(given: Field) -> list[Message]:
+def _kept(previous: Field | None, served: Served, partition: str) -> list[Field]:
+    """The conversation that a request goes on from."""
+    if previous is None:
+        return []
+    identifier = previous.text()
+    if served.store is None:
+        raise previous.wrong(
+            "is not supported: this server keeps no responses (--store makes it); "
+            "send the whole conversation as input",
+            "unsupported_parameter",
+        )
+    found = served.store.conversation(identifier, partition)
+    if found is None:
+        raise previous.wrong(
+            f"is {quoted(identifier)}, which is not kept here (any more)", "previous_response_not_found"
+        )
+    return Field(found, "previous_response_id").items(limits.MESSAGES)
+
+
+def _items(given: Field) -> list[Field]:
+    """What a request says itself; a text is a user's message."""
     if isinstance(given.value, str):
-        return [Message("user", given.value)]
+        return [Field({"role": "user", "content": given.value}, given.path)]
     items = given.items(limits.MESSAGES)
     if not items:
         raise given.wrong("must have at least one item")
+    return items
+
+
+def _messages(items: list[Field]) -> list[Message]:
     history = _History()
+    if len(items) > limits.MESSAGES:
+        most = limits.MESSAGES
+        raise items[-1].wrong(f"is one of {len(items)} items, at most {most} are allowed", "array_too_long")
     for each in items:
-        _ITEMS.get(_kind(each), _leave_out)(history, each)
+        _ITEM_READERS.get(_kind(each), _leave_out)(history, each)
     return history.finished()
 
 
@@ -189,7 +225,7 @@ def _leave_out(history: _History, item: Field) -> None:
     """An item that is not shown to the model."""
 
 
-_ITEMS = {
+_ITEM_READERS = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _result,
