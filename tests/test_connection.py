@@ -207,6 +207,28 @@ def test_what_is_no_http_is_told_so(server: Serving, data: bytes) -> None:
     assert code(got) == "invalid_http"
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/messages?beta=true", "/v1/messages/count_tokens"])
+def test_what_is_no_http_is_told_in_the_shape_of_its_api(server: Serving, path: str) -> None:
+    line = f"POST {path} HTTP/1.1\r\n".encode()
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(40))
+    for data, status, kind in (
+        (line + b"Host: localhost\r\nContent-Length: -1\r\n\r\n", 400, "invalid_request_error"),
+        (line + b"Host: localhost\r\n" + many + b"\r\n", 431, "invalid_request_error"),
+        (line + b"Host: loc", 408, "invalid_request_error"),
+    ):
+        got_status, got = server.exchange(data)
+        told = json.loads(got.partition(b"\r\n\r\n")[2])
+        assert (got_status, told["type"], told["error"]["type"]) == (status, "error", kind)
+    with server.raw(line[:12]) as connection:
+        connection.sendall(line[12:] + b"Content-Length: +5\r\n\r\n")
+        assert b'{"type":"error"' in received(connection)
+    two = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.raw(two) as connection:
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(line + b"X : y\r\n\r\n")
+        assert b'{"type":"error"' in received(connection)
+
+
 def test_two_requests_in_one_packet_get_two_answers_in_order(server: Serving) -> None:
     first = json.dumps(order(["sleep", 0.1], ["text", "one"])).encode()
     second = json.dumps(order(["text", "two"])).encode()

@@ -185,6 +185,15 @@ def test_errors_have_anthropics_shape(server: Serving, client: anthropic.Anthrop
     assert json.loads(lines.split("event: error\ndata: ")[1])["error"]["type"] == "api_error"
 
 
+def test_errors_about_the_history_name_what_was_sent(server: Serving) -> None:
+    answer = raw(
+        server, system="Be brief.", messages=[{"role": "user", "content": [text("Hi"), result("x")]}]
+    )
+    assert answer.status_code == 400
+    said = answer.json()["error"]["message"]
+    assert said.startswith("messages[0].content[1].tool_use_id must be that of an earlier call")
+
+
 def test_a_wrong_method_too(server: Serving) -> None:
     answer = server.request("GET", "/v1/messages", headers={"x-api-key": KEY})
     assert (answer.status_code, answer.json()["type"]) == (405, "error")
@@ -241,9 +250,10 @@ def test_a_history_of_blocks() -> None:
             "Hm.",
             (ToolCall("toolu_1", "get", '{"a": "é"}'), ToolCall("toolu_2", "now", "{}")),
         ),
-        Message("tool", "22", tool_call_id="toolu_1"),
-        Message("tool", "Error: late", tool_call_id="toolu_2"),
-        Message("tool", "", tool_call_id="toolu_3"),
+        *(
+            Message("tool", said, None, (), f"toolu_{at}", place=f"messages[3].content[{at}].tool_use_id")
+            for at, said in enumerate(("22", "Error: late", ""), 1)
+        ),
         Message("user", "And?"),
     )
 

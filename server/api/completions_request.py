@@ -53,6 +53,7 @@ def decode(body: Any, served: Served, partition: str = "") -> CompletionsRequest
     choices = integer(root, "n", 1, 1, limits.CHOICES)
     turn = Turn(
         messages=(),
+        place="prompt",
         response_format=form,
         sampling=sampling(root, served.vocabulary, _logprobs(root)),
         stop=stops(root.get("stop")),

@@ -6,17 +6,21 @@ a schema may contain is bounded where schemas are checked, in the runner.
 
 from __future__ import annotations
 
+from server.turn import MOST_TOOLS
+
 HEADERS = 100
 """Header lines of a request."""
 HEADER_BYTES = 32 * 1024
 """Bytes of the request line and all header lines together."""
+REQUEST_LINE = 64
+"""Bytes of a request that are looked at to tell which API's errors its client reads, where it is no HTTP."""
 JSON_DEPTH = 64
 """Nested objects and arrays in a body; the deepest of 11,305 schemas in the wild has 63."""
 
 MESSAGES = 4096
 CALLS_PER_MESSAGE = 128
 PARTS_PER_MESSAGE = 4096
-TOOLS = 128
+TOOLS = MOST_TOOLS
 TOOLS_SENT = 1024
 """Entries of ``tools``, kinds that are skipped included."""
 TOOL_NAME = 64

@@ -74,7 +74,9 @@ def check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> N
     texts = [each.parameters for each in tools] + [response_format.schema]
     if sum(len(each.encode()) for each in texts if each) > limits.SCHEMA_BYTES:
         message = f"the schemas of this request have more than {limits.SCHEMA_BYTES} bytes together"
-        raise InvalidSchema(message, code="schema_too_large", param="tools" if tools else "response_format")
+        raise InvalidSchema(
+            message, code="schema_too_large", param="tools" if tools else response_format.place
+        )
 
 
 def response_format(field: Field | None, member: str = "") -> ResponseFormat:
@@ -86,9 +88,9 @@ def response_format(field: Field | None, member: str = "") -> ResponseFormat:
         return ResponseFormat("json_object" if kind == "json_object" else "text")
     described = field.need(member) if member else field
     flag(described, "strict", False)  # held to the schema either way
-    name = described.get("name")
+    name, schema = described.get("name"), described.need("schema")
     shown = name_of(name, "invalid_value") if name else None
-    return ResponseFormat("json_schema", shown, schema_of(described.need("schema")))
+    return ResponseFormat("json_schema", shown, schema_of(schema), schema.path)
 
 
 def json_text(value: Any) -> str:
@@ -134,6 +136,7 @@ def _tool(function: Field, schema: str) -> Tool:
         description=description.text() if description else None,
         parameters=schema_of(parameters) if described else None,
         strict=flag(function, "strict", False),
+        place=f"{function.path}.{schema}",
     )
 
 

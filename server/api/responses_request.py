@@ -72,6 +72,7 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
     store = flag(root, "store", True) and served.store is not None
     turn = Turn(
         messages=(*system, *_messages(items)),
+        place="input",
         tools=tools,
         tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
@@ -198,13 +199,15 @@ def _call(history: _History, item: Field) -> None:
             id=item.need("call_id").text(),
             name=item.need("name").short_text(limits.HISTORY_NAME),
             arguments=arguments_text(item.need("arguments")),
+            place=f"{item.path}.arguments",
         )
     )
 
 
 def _result(history: _History, item: Field) -> None:
     text = content_text(item.get("output"))
-    history.add(Message("tool", text or "", tool_call_id=item.need("call_id").text()))
+    identifier = item.need("call_id")
+    history.add(Message("tool", text or "", tool_call_id=identifier.text(), place=identifier.path))
 
 
 def _thought(history: _History, item: Field) -> None:

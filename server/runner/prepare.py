@@ -116,7 +116,7 @@ class Preparer:
                     check_all(_schemas(turn.tools))  # names all bad tools at once
                     raise
                 if turn.on_bad_tool == "relax":
-                    self._refuse_markup(tool.name, f"tools[{number}].function.name")
+                    self._refuse_markup(tool.name, _name_place(number, tool))
                     named[tool.name] = prepared(ANY_OBJECT, "", as_object=True)
                 done = "dropped" if turn.on_bad_tool == "drop" else "not held to"
                 warnings.append(Warning(f"tool_{done.replace(' ', '_')}", error.message, tool.name))
@@ -124,8 +124,8 @@ class Preparer:
 
     def _held_to(self, number: int, tool: Tool) -> Prepared:
         """The schema of a tool. Raises ``InvalidSchema``."""
-        param = f"tools[{number}].function.parameters"
-        self._refuse_markup(tool.name, f"tools[{number}].function.name")
+        param = _schema_place(number, tool)
+        self._refuse_markup(tool.name, _name_place(number, tool))
         schema = prepared(tool.parameters or NO_ARGUMENTS, param, as_object=True)
         self._refuse_markup_in(schema, param, f"tool {quoted(tool.name)}: ")
         if self._span.notation is not Notation.JSON:
@@ -143,7 +143,7 @@ class Preparer:
         if wanted.kind == "text":
             return None
         schema = wanted.schema or ANY_OBJECT
-        param = "response_format.json_schema.schema"
+        param = wanted.place or "response_format.json_schema.schema"
         result = prepared(schema, param, as_object=wanted.kind == "json_object")
         self._refuse_markup_in(result, param, "")
         return result
@@ -170,7 +170,7 @@ class Preparer:
                 f"This model's maximum context length is {context} tokens. However, your messages and tools "
                 f"resulted in {used} tokens (prompt is too long: {used} tokens > {context} maximum). "
                 "Please reduce the length of the messages or tools.",
-                param="prompt" if turn.raw else "messages",
+                param=turn.place,
             )
         wanted = self._default_room(used) if turn.max_tokens is None else turn.max_tokens
         return min(wanted, (context - used) // turn.choices or 1)
@@ -335,7 +335,16 @@ def _spells(what: str, markup: str, param: str) -> InvalidSchema:
 def _schemas(tools: Iterable[Tool]) -> Iterator[tuple[str, str, str]]:
     """The tools' names, schemas and fields."""
     for number, tool in enumerate(tools):
-        yield tool.name, tool.parameters or NO_ARGUMENTS, f"tools[{number}].function.parameters"
+        yield tool.name, tool.parameters or NO_ARGUMENTS, _schema_place(number, tool)
+
+
+def _schema_place(number: int, tool: Tool) -> str:
+    return tool.place or f"tools[{number}].function.parameters"
+
+
+def _name_place(number: int, tool: Tool) -> str:
+    function, _, _ = _schema_place(number, tool).rpartition(".")
+    return f"{function}.name"
 
 
 def _with(turn: Turn, named: Mapping[str, Prepared]) -> Turn:
