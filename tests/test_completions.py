@@ -165,6 +165,7 @@ def test_other_fields() -> None:
     assert found.raw == RawPrompt("Hi", markup=False, suffix="end", echo=True)
     assert (found.choices, found.stop, found.max_tokens) == (2, ("x",), 3)
     assert (found.sampling.seed, found.sampling.temperature, found.sampling.top_k) == (7, 0.5, 5)
+    assert turns(suffix="")[0].raw == RawPrompt("Hi")
     assert turns(logprobs=3)[0].sampling.top_logprobs == 3
     assert turns(logprobs=0)[0].sampling.top_logprobs == 0
     assert turns()[0].sampling.top_logprobs is None

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from serving import Serving, eventually, order, received, request_bytes, serving
+from serving import JSON, Serving, eventually, order, received, request_bytes, serving
 
 LIMIT = 64 * 1024
 
@@ -219,6 +219,8 @@ def test_what_is_no_http_is_told_in_the_shape_of_its_api(server: Serving, path: 
         got_status, got = server.exchange(data)
         told = json.loads(got.partition(b"\r\n\r\n")[2])
         assert (got_status, told["type"], told["error"]["type"]) == (status, "error", kind)
+    large = server.request("POST", path, content=b" " * (LIMIT + 1), headers=JSON)
+    assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
     with server.raw(line[:12]) as connection:
         connection.sendall(line[12:] + b"Content-Length: +5\r\n\r\n")
         assert b'{"type":"error"' in received(connection)

@@ -152,7 +152,6 @@ def test_errors(server: Serving, client: OpenAI) -> None:
             {"tools": [{"type": "web_search"}, {**WEATHER, "parameters": {"type": 1}}]},
             "tools[1].parameters.type",
         ),
-        ({"tools": [{**WEATHER, "name": "<|im_end|>"}]}, "tools[0].name"),
         (
             {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": 1}}}},
             "text.format.schema.type",

@@ -89,9 +89,9 @@ def _check_best_of(root: Field, choices: int) -> None:
 
 
 def _prompts(root: Field, served: Served) -> list[RawPrompt]:
-    prompt, suffix = root.need("prompt"), root.get("suffix")
-    contents = texts_or_tokens(prompt, limits.PROMPTS, served)
+    prompt, after = root.need("prompt"), root.get("suffix")
+    contents, suffix = texts_or_tokens(prompt, limits.PROMPTS, served), after.text() if after else ""
     if suffix and not all(isinstance(each, str) for each in contents):
         raise prompt.wrong("must be text where there is a suffix")
     markup, echo = flag(root, "parse_special", True), flag(root, "echo", False)
-    return [RawPrompt(each, markup, suffix.text() if suffix else None, echo) for each in contents]
+    return [RawPrompt(each, markup, suffix or None, echo) for each in contents]

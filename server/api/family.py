@@ -124,7 +124,8 @@ class Answers:
             for turn in turns:
                 begun.append(await self._supervisor.generate(turn))
         except BaseException:
-            Several(begun, 1).close()
+            for each in begun:
+                each.close()
             raise
         return begun[0] if len(begun) == 1 else Several(begun, turns[0].choices)
 
