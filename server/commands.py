@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from server.programs import program
 from server.settings import Settings
 
 _SOURCES = ("--model", "--template")
+_PROMPT_ALONE = "--prompt"
 USAGE = """usage: toolspan COMMAND [OPTIONS]
 
   serve    serve a model (toolspan serve --help lists the options)
@@ -36,7 +38,8 @@ USAGE = """usage: toolspan COMMAND [OPTIONS]
            toolspan check-tools FILE [--json]
   render   show what a model's template makes of a conversation, the answer's grammar, and what an answer
            on standard input is read as; nothing is generated:
-           toolspan render (--model MODEL | --template FILE) --messages FILE [--tools FILE]
+           toolspan render FILE (--model MODEL | --template FILE) [--tools FILE] [--prompt]
+           FILE has a list of messages or a whole request; --prompt shows the prompt's text alone
 """
 
 
@@ -57,8 +60,8 @@ def _run(words: list[str]) -> int:
             return _models()
         case ["check-tools", file] | ["check-tools", file, "--json"] | ["check-tools", "--json", file]:
             return _check_tools(file, "--json" in words)
-        case ["render", *options]:
-            return _render(options)
+        case ["render", file, *options]:
+            return _render(file, options)
         case [] | ["-h" | "--help" | "help"]:
             print(USAGE, end="")
             return 0
@@ -93,25 +96,41 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
         else facts.device
     )
     print(f"model     {facts.name}{f' ({note})' if note else ''}")
-    print(
-        f"dialect   {facts.dialect}; tools {'yes' if facts.tools else 'no'}, parallel calls "
-        f"{'yes' if facts.parallel_calls else 'no'}, reasoning {'yes' if facts.reasoning else 'no'}"
-    )
-    print(
-        f"context   {facts.context} tokens, shared by {facts.slots} slots "
-        f"(the model's own: {facts.context_train})"
-    )
+    for line in _embedder_lines(facts) if facts.embedding else _model_lines(facts):
+        print(line)
     print(f"runs on   {where}")
     for warning in facts.warnings:
         print(f"note      {warning}")
     print(f"page      {address}/")
     print(f"listening {address}/v1{'' if settings.host in address else f' (on {settings.host})'}")
-    print("try it (tool_choice required: the model has to call the tool):")
-    print(_example(facts.name, address, settings.asks_for_key), flush=True)
+    keyed = settings.asks_for_key
+    if facts.embedding:
+        print("try it:")
+        text = {"model": facts.name, "input": "What is the weather in Paris?"}
+        print(_curl(f"{address}/v1/embeddings", text, keyed), flush=True)
+    else:
+        print("try it (tool_choice required: the model has to call the tool):")
+        print(_curl(f"{address}/v1/chat/completions", _example(facts.name), keyed), flush=True)
 
 
-def _example(model: str, address: str, keyed: bool) -> str:
-    """A curl line that calls a tool."""
+def _model_lines(facts: ModelFacts) -> Iterator[str]:
+    yield (
+        f"dialect   {facts.dialect}; tools {'yes' if facts.tools else 'no'}, parallel calls "
+        f"{'yes' if facts.parallel_calls else 'no'}, reasoning {'yes' if facts.reasoning else 'no'}"
+    )
+    yield (
+        f"context   {facts.context} tokens, shared by {facts.slots} slots "
+        f"(the model's own: {facts.context_train})"
+    )
+
+
+def _embedder_lines(facts: ModelFacts) -> Iterator[str]:
+    yield f"makes     embeddings of {facts.embedding} components, and no text"
+    yield f"context   {facts.context} tokens for each text (the model's own: {facts.context_train})"
+
+
+def _example(model: str) -> dict[str, Any]:
+    """The body of a request that calls a tool."""
     tool = {
         "type": "function",
         "function": {
@@ -125,18 +144,18 @@ def _example(model: str, address: str, keyed: bool) -> str:
             },
         },
     }
-    body = {
+    return {
         "model": model,
         "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
         "tools": [tool],
         "tool_choice": "required",
         "temperature": 0,
     }
+
+
+def _curl(url: str, body: Any, keyed: bool) -> str:
     key = " -H 'Authorization: Bearer YOUR_KEY'" if keyed else ""
-    return (
-        f"curl -s {address}/v1/chat/completions{key} -H 'Content-Type: application/json' "
-        f"-d {shlex.quote(json.dumps(body))}"
-    )
+    return f"curl -s {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
 
 
 def _models() -> int:
@@ -155,15 +174,17 @@ def _check_tools(name: str, as_json: bool) -> int:
     return subprocess.run(command, input=json.dumps(tools).encode(), check=False).returncode
 
 
-def _render(words: list[str]) -> int:
+def _render(name: str, words: list[str]) -> int:
     """The work is the runner's, so it is done in a process of its own."""
+    alone = [each for each in words if each == _PROMPT_ALONE]
+    words = [each for each in words if each != _PROMPT_ALONE]
     options = dict(zip(words[::2], words[1::2], strict=False))
     source = [each for each in _SOURCES if each in options]
-    if len(words) % 2 or set(options) - {*_SOURCES, "--messages", "--tools"} or len(source) != 1:
-        raise StartupFailed("render takes --model or --template, --messages and --tools: see toolspan --help")
-    if "--messages" not in options:
-        raise StartupFailed("render needs --messages, a file with a list of messages or a whole request")
-    body = _json_file(options["--messages"])
+    if len(words) % 2 or set(options) - {*_SOURCES, "--tools"} or len(source) != 1:
+        raise StartupFailed(
+            "render takes a file, --model or --template, --tools and --prompt: see toolspan --help"
+        )
+    body = _json_file(name)
     body = body if isinstance(body, dict) else {"messages": body}
     if "--tools" in options:
         body["tools"] = _json_file(options["--tools"])
@@ -179,7 +200,7 @@ def _render(words: list[str]) -> int:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(msgspec.json.encode(turn))
         file.flush()
-        command = [*program("server.runner.render"), file.name, source[0], value]
+        command = [*program("server.runner.render"), file.name, source[0], value, *alone]
         return subprocess.run(command, check=False).returncode
 
 

@@ -29,7 +29,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
     ``context`` is the number of cells shared by all slots, ``context_train`` the model's own length.
     ``dialect`` and what follows it come from the probe at load. ``offloaded_layers`` of ``layers`` are
-    on ``device``.
+    on ``device``. ``embedding`` is the number of components of a vector, 0 for a model that generates.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     layers: int
     offloaded_layers: int
     warnings: tuple[str, ...] = ()
+    embedding: int = 0
 
 
 # To the runner.
@@ -54,6 +55,45 @@ class ModelFacts(msgspec.Struct, frozen=True):
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     id: int
     turn: Turn
+
+
+class Render(msgspec.Struct, frozen=True, tag="render"):
+    """Asks for the prompt of a turn, whether or not it fits."""
+
+    turn: Turn
+
+
+class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+    """Asks for the token ids of texts, and of ids between them, as one. ``add_special``: with those that
+    the vocabulary puts around a whole text; ``parse_special``: a control token's text is that token."""
+
+    parts: tuple[str | int, ...]
+    add_special: bool = False
+    parse_special: bool = True
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+    """Asks for the text of token ids."""
+
+    tokens: tuple[int, ...]
+
+
+class Embed(msgspec.Struct, frozen=True, tag="embed"):
+    """Asks for the embeddings of texts, or of token ids as they are. ``dimensions`` is how many components
+    the client counts on."""
+
+    texts: tuple[str | tuple[int, ...], ...]
+    dimensions: int | None = None
+
+
+Question = Render | Tokenize | Detokenize | Embed
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Something that is answered in one piece: with ``Told`` or ``Rejected``."""
+
+    id: int
+    question: Question
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -106,6 +146,41 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     error: ErrorData
 
 
+class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
+    """A prompt as text, without the BOS that the vocabulary adds, and its number of tokens."""
+
+    text: str
+    tokens: int
+
+
+class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
+    """Token ids, and the bytes of each; a character may be spread over several."""
+
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class Detokenized(msgspec.Struct, frozen=True, tag="detokenized"):
+    text: str
+
+
+class Embedded(msgspec.Struct, frozen=True, tag="embedded"):
+    """A vector of length 1 for each text, as 32-bit floats, little-endian, and the tokens of all texts."""
+
+    vectors: tuple[bytes, ...]
+    tokens: int
+
+
+Reply = Rendered | Tokenized | Detokenized | Embedded
+
+
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """The reply to an ``Ask``."""
+
+    id: int
+    reply: Reply
+
+
 class Emitted(msgspec.Struct, frozen=True, tag="emitted"):
     id: int
     choice: int
@@ -142,8 +217,8 @@ class Status(msgspec.Struct, frozen=True, tag="status"):
     cached_tokens: int = 0
 
 
-ToRunner = Generate | Cancel | Shutdown
-FromRunner = Ready | LoadFailed | Accepted | Rejected | Emitted | Finished | Failed | Status
+ToRunner = Generate | Ask | Cancel | Shutdown
+FromRunner = Ready | LoadFailed | Accepted | Rejected | Told | Emitted | Finished | Failed | Status
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -17,25 +17,30 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments)."""
+    """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments).
+    ``place``, here as below, is the path in the request's body of what an error may be about, this schema;
+    where it is empty, that of a chat completion counts."""
 
     name: str
     description: str | None = None
     parameters: Json | None = None
     strict: bool = False
+    place: str = ""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call in the history. ``arguments`` is the text the client sent, an object's JSON as a rule."""
+    """A call in the history. ``arguments`` is the text the client sent, an object's JSON as a rule; ``place``
+    is theirs."""
 
     id: str
     name: str
     arguments: str
+    place: str = ""
 
 
 class Message(msgspec.Struct, frozen=True):
     """One message of the history; text parts are already joined. ``content`` is None where it was
-    null or absent."""
+    null or absent. ``place`` is that of a result's ``tool_call_id``."""
 
     role: Role
     content: str | None = None
@@ -43,6 +48,7 @@ class Message(msgspec.Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    place: str = ""
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -55,11 +61,12 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 class ResponseFormat(msgspec.Struct, frozen=True):
     """The form of a text answer. ``schema`` only with ``json_schema``; such an answer is always held
-    to its schema, strict or not."""
+    to its schema, strict or not; ``place`` is the schema's."""
 
     kind: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
     schema: Json | None = None
+    place: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -99,18 +106,31 @@ TEMPLATE_VARIABLES = (
 """What a client may set in its model's chat template, all of it about thinking."""
 
 
+MOST_TOOLS = 128
+"""Tools of one turn."""
 OnBadTool = Literal["error", "drop", "relax"]
 
 
+class RawPrompt(msgspec.Struct, frozen=True):
+    """A prompt that is not made of messages: a text, or token ids that are taken as they are. ``markup``: the
+    texts of control tokens in it are those tokens. With a ``suffix`` the answer stands between the text and
+    that. ``echo``: the answer begins with the prompt."""
+
+    content: str | tuple[int, ...]
+    markup: bool = True
+    suffix: str | None = None
+    echo: bool = False
+
+
 class Turn(msgspec.Struct, frozen=True):
-    """One request, decoded and checked for form.
+    """One request, decoded and checked for form. With a ``raw`` prompt it has neither messages nor tools.
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps
     cached prefixes of different API keys apart; ``reuse_prefix`` False computes the whole prompt anew.
     ``reasoning_budget`` is how many tokens thoughts may have, -1 any number, None what the server says.
     ``template_variables`` are passed to the chat template. ``on_bad_tool`` is what becomes of a tool whose
     schema can't be held to: an error, or it is dropped, or its arguments are any object. With ``debug`` the
-    answer says how it came about.
+    answer says how it came about. ``place`` is that of the conversation.
     """
 
     messages: tuple[Message, ...]
@@ -129,3 +149,5 @@ class Turn(msgspec.Struct, frozen=True):
     template_variables: tuple[tuple[str, TemplateValue], ...] = ()
     on_bad_tool: OnBadTool = "error"
     debug: bool = False
+    raw: RawPrompt | None = None
+    place: str = "messages"

@@ -33,6 +33,7 @@ from server.events import (
 )
 from server.frames import (
     Accepted,
+    Ask,
     Cancel,
     Decoder,
     Emitted,
@@ -47,10 +48,13 @@ from server.frames import (
     Rejected,
     Shutdown,
     Status,
+    Tokenized,
+    Told,
     ToRunner,
     encode,
 )
 from server.settings import Settings
+from server.turn import Message, Turn
 
 ORIGIN = Origin((PromptPart("<s>", True), PromptPart("hello", False)), "start: text")
 
@@ -78,6 +82,9 @@ class Runner:
                     case Generate(number, turn):
                         self.cancelled[number] = threading.Event()
                         threading.Thread(target=self.answer, args=(number, turn), daemon=True).start()
+                    case Ask(number, question):
+                        self.cancelled[number] = threading.Event()
+                        threading.Thread(target=self.tell, args=(number, question), daemon=True).start()
                     case Cancel(number):
                         if number in self.cancelled:
                             self.cancelled[number].set()
@@ -92,6 +99,17 @@ class Runner:
     def answer(self, number, turn):
         try:
             Answer(self, number, turn).play()
+        finally:
+            self.cancelled.pop(number, None)
+
+    def tell(self, number, question):
+        """Takes the steps of a text that is to be tokenized, then says that it is one token."""
+        (content,) = question.parts
+        asked = Answer(self, number, Turn((Message("user", content),)))
+        steps = asked.steps if content.startswith("[[") else []
+        try:
+            if not any(getattr(asked, name)(*arguments) == "over" for name, *arguments in steps):
+                self.send(Told(number, Tokenized((1,), (content.encode(),))))
         finally:
             self.cancelled.pop(number, None)
 

@@ -187,8 +187,9 @@ def test_tools_keep_their_order_and_schemas_their_text() -> None:
     schema = {"type": "object", "properties": {"b": {"const": 10**30}, "a": {"enum": ["é"]}}}
     tools = [tool("b", parameters=schema, description="d", strict=True), tool("a"), {"type": "web_search"}]
     first, second = turn(tools=tools).tools
-    assert first == Tool("b", "d", json.dumps(schema, ensure_ascii=False), strict=True)
-    assert second == Tool("a")
+    text = json.dumps(schema, ensure_ascii=False)
+    assert first == Tool("b", "d", text, strict=True, place="tools[0].function.parameters")
+    assert second == Tool("a", place="tools[1].function.parameters")
 
 
 @pytest.mark.parametrize("parameters", [None, {}])
@@ -296,7 +297,8 @@ def test_response_formats() -> None:
     described = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
     assert turn(response_format={"type": "text"}).response_format == ResponseFormat()
     assert turn(response_format={"type": "json_object"}).response_format == ResponseFormat("json_object")
-    expected = ResponseFormat("json_schema", "n", '{"type": "object"}')
+    place = "response_format.json_schema.schema"
+    expected = ResponseFormat("json_schema", "n", '{"type": "object"}', place)
     assert turn(response_format=described).response_format == expected
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from serving import Serving, eventually, order, received, request_bytes, serving
+from serving import JSON, Serving, eventually, order, received, request_bytes, serving
 
 LIMIT = 64 * 1024
 
@@ -205,6 +205,30 @@ def test_what_is_no_http_is_told_so(server: Serving, data: bytes) -> None:
     status, got = server.exchange(data)
     assert status in (400, 501)
     assert code(got) == "invalid_http"
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/messages?beta=true", "/v1/messages/count_tokens"])
+def test_what_is_no_http_is_told_in_the_shape_of_its_api(server: Serving, path: str) -> None:
+    line = f"POST {path} HTTP/1.1\r\n".encode()
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(40))
+    for data, status, kind in (
+        (line + b"Host: localhost\r\nContent-Length: -1\r\n\r\n", 400, "invalid_request_error"),
+        (line + b"Host: localhost\r\n" + many + b"\r\n", 431, "invalid_request_error"),
+        (line + b"Host: loc", 408, "invalid_request_error"),
+    ):
+        got_status, got = server.exchange(data)
+        told = json.loads(got.partition(b"\r\n\r\n")[2])
+        assert (got_status, told["type"], told["error"]["type"]) == (status, "error", kind)
+    large = server.request("POST", path, content=b" " * (LIMIT + 1), headers=JSON)
+    assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
+    with server.raw(line[:12]) as connection:
+        connection.sendall(line[12:] + b"Content-Length: +5\r\n\r\n")
+        assert b'{"type":"error"' in received(connection)
+    two = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.raw(two) as connection:
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(line + b"X : y\r\n\r\n")
+        assert b'{"type":"error"' in received(connection)
 
 
 def test_two_requests_in_one_packet_get_two_answers_in_order(server: Serving) -> None:

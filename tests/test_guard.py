@@ -55,7 +55,19 @@ def every_route() -> list[tuple[str, str]]:
 LOCKED = [(method, path) for method, path in every_route() if path not in OPEN]
 
 
-POSTS = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/tools/check")
+POSTS = (
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/messages",
+    "/messages/count_tokens",
+    "/embeddings",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+    "/tools/check",
+)
+GETS = ("/models", "/models/fake", "/responses/fake")
 
 
 def test_the_routes_are_these() -> None:
@@ -63,18 +75,9 @@ def test_the_routes_are_these() -> None:
         [
             *(("GET", path) for path in ("/", "/health", "/v1/health", "/metrics")),
             *(("HEAD", path) for path in ("/", "/health", "/v1/health")),
-            *(("GET", prefix + path) for prefix in ("", "/v1") for path in ("/models", "/models/fake")),
-            *(
-                ("POST", prefix + path)
-                for prefix in ("", "/v1")
-                for path in (
-                    "/chat/completions",
-                    "/responses",
-                    "/messages",
-                    "/messages/count_tokens",
-                    "/tools/check",
-                )
-            ),
+            *(("GET", prefix + path) for prefix in ("", "/v1") for path in GETS),
+            *(("DELETE", f"{prefix}/responses/fake") for prefix in ("", "/v1")),
+            *(("POST", prefix + path) for prefix in ("", "/v1") for path in POSTS),
         ]
     )
 

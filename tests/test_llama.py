@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from server.engine.cores import available_memory, physical_cores
-from server.engine.llama import DecodeFailed, Llama, Options
+from server.engine.llama import DecodeFailed, Llama, Options, Weights
 from server.engine.llama_chain import Candidates, Chain
 
 TEXT = list(range(300, 340))
@@ -17,7 +17,7 @@ TEXT = list(range(300, 340))
 
 @pytest.fixture(scope="module")
 def llama(model_file: Callable[[str], Path]) -> Iterator[Llama]:
-    loaded = Llama(model_file("smollm2-135m"), Options(context=256, slots=2, cached=2, threads=1))
+    loaded = Llama(Weights(model_file("smollm2-135m")), Options(context=256, slots=2, cached=2, threads=1))
     yield loaded
     loaded.close()
 

@@ -127,6 +127,8 @@ def test_counting_tokens(client: anthropic.Anthropic) -> None:
     longer = asking("Hi, how are you?")
     more = client.messages.count_tokens(model="scripted", messages=longer, system="Be brief.")
     assert 0 < few.input_tokens < more.input_tokens
+    too_many = client.messages.count_tokens(model="scripted", messages=asking("long " * 40_000))
+    assert too_many.input_tokens > 200_000 - few.input_tokens
     used = client.messages.create(model="scripted", max_tokens=9, messages=asking("Hi")).usage
     assert used.input_tokens + (used.cache_read_input_tokens or 0) == few.input_tokens
 
@@ -181,6 +183,15 @@ def test_errors_have_anthropics_shape(server: Serving, client: anthropic.Anthrop
     lines = raw(server, messages=asking("dead end"), stream=True).text
     assert "event: error\ndata: " in lines
     assert json.loads(lines.split("event: error\ndata: ")[1])["error"]["type"] == "api_error"
+
+
+def test_errors_about_the_history_name_what_was_sent(server: Serving) -> None:
+    answer = raw(
+        server, system="Be brief.", messages=[{"role": "user", "content": [text("Hi"), result("x")]}]
+    )
+    assert answer.status_code == 400
+    said = answer.json()["error"]["message"]
+    assert said.startswith("messages[0].content[1].tool_use_id must be that of an earlier call")
 
 
 def test_a_wrong_method_too(server: Serving) -> None:
@@ -239,9 +250,10 @@ def test_a_history_of_blocks() -> None:
             "Hm.",
             (ToolCall("toolu_1", "get", '{"a": "é"}'), ToolCall("toolu_2", "now", "{}")),
         ),
-        Message("tool", "22", tool_call_id="toolu_1"),
-        Message("tool", "Error: late", tool_call_id="toolu_2"),
-        Message("tool", "", tool_call_id="toolu_3"),
+        *(
+            Message("tool", said, None, (), f"toolu_{at}", place=f"messages[3].content[{at}].tool_use_id")
+            for at, said in enumerate(("22", "Error: late", ""), 1)
+        ),
         Message("user", "And?"),
     )
 

@@ -17,8 +17,11 @@ import pytest
 from server.events import Finish, Text
 from server.frames import (
     Accepted,
+    Ask,
     Cancel,
     Decoder,
+    Detokenize,
+    Detokenized,
     Emitted,
     Failed,
     Finished,
@@ -29,6 +32,9 @@ from server.frames import (
     Rejected,
     Shutdown,
     Status,
+    Tokenize,
+    Tokenized,
+    Told,
     ToRunner,
     encode,
 )
@@ -171,6 +177,20 @@ def test_a_request_cancelled_before_it_is_prepared_never_starts(child: Callable[
     running.next(Finished)
     running.send(Generate(3, ask("quick")))
     running.next(Finished)
+
+
+def test_questions_are_replied_to_while_an_answer_runs(child: Callable[..., Child]) -> None:
+    running = child({"text": "slow", "delay_ms": 60_000}, slots=1)
+    running.next(Ready)
+    running.send(Generate(1, ask()), Ask(2, Tokenize(("é",))), Ask(3, Detokenize((258,))))
+    running.send(Ask(4, Tokenize(("é",))), Cancel(4), Ask(5, Detokenize((104, 105))))
+    assert running.next(Told) == Told(2, Tokenized((0xC3, 0xA9), (b"\xc3", b"\xa9")))
+    rejected = running.next(Rejected)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.id, rejected.error.status) == (3, 400)
+    while (told := running.next(Told)) != Told(5, Detokenized("hi")):
+        assert isinstance(told, Told)
+        assert told.id == 4  # it was too quick to be cancelled
 
 
 def test_choices_share_a_request(child: Callable[..., Child]) -> None:

@@ -16,10 +16,10 @@ TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Files by the option that takes them."""
+    """Files by the option that takes them; the messages' comes first, without one."""
     contents: dict[str, Any] = {
-        "--template": LONGCAT,
         "--messages": json.dumps([{"role": "user", "content": "Hi <longcat_tool_call>"}]),
+        "--template": LONGCAT,
         "--tools": json.dumps([TOOL]),
     }
     for option, text in contents.items():
@@ -28,7 +28,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def render(options: dict[str, str], answer: str = "") -> subprocess.CompletedProcess[str]:
-    words = [word for pair in options.items() for word in pair]
+    words = [word for pair in options.items() for word in pair if word not in ("", "--messages")]
     command = [sys.executable, "-m", "server", "render", *words]
     return subprocess.run(command, input=answer, capture_output=True, text=True, timeout=60, check=False)
 
@@ -50,9 +50,16 @@ def test_everything_is_shown(files: dict[str, str]) -> None:
     assert 'call_0: "{\\"name\\": \\"get\\"' in done.stdout
 
 
+def test_the_prompt_alone(files: dict[str, str]) -> None:
+    done = render(files | {"--prompt": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("[user]Hi <longcat_tool_call>[assistant]")
+    assert "---" not in done.stdout
+
+
 @pytest.mark.model
 def test_a_models_own_template_and_tokens(files: dict[str, str]) -> None:
-    options = {"--model": "qwen2.5-coder-0.5b"} | {key: files[key] for key in ("--messages", "--tools")}
+    options = {key: files[key] for key in ("--messages", "--tools")} | {"--model": "qwen2.5-coder-0.5b"}
     done = render(options)
     assert done.returncode == 0, done.stderr
     assert "marker    '<tool_call>' is token 151657" in done.stdout
@@ -62,8 +69,9 @@ def test_a_models_own_template_and_tokens(files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"--messages": None}, "--messages"),
+        ({"--messages": None}, "render takes"),
         ({"--template": None}, "--template"),
+        ({"--prompt": "x"}, "render takes"),
         ({"--model": "smollm2-135m"}, "--template"),
         ({"--template": "/nowhere"}, "no file"),
         ({"--messages": "/nowhere"}, "can't be read"),

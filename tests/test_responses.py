@@ -140,6 +140,31 @@ def test_errors(server: Serving, client: OpenAI) -> None:
     assert (item.type, item.status) == ("message", "incomplete")
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": [{"type": "function_call_output", "call_id": "x", "output": "1"}]}, "input[0].call_id"),
+        (
+            {"input": [{"type": "function_call", "call_id": "x", "name": "f", "arguments": "[1]"}]},
+            "input[0].arguments",
+        ),
+        (
+            {"tools": [{"type": "web_search"}, {**WEATHER, "parameters": {"type": 1}}]},
+            "tools[1].parameters.type",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": 1}}}},
+            "text.format.schema.type",
+        ),
+        ({"input": "long " * 40_000}, "input"),
+    ],
+)
+def test_errors_name_the_fields_of_this_api(client: OpenAI, fields: Any, param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(**{"model": "scripted", "input": "Hi", **fields})
+    assert refused.value.param == param
+
+
 # Bodies to turns.
 
 
@@ -190,10 +215,16 @@ def test_a_history_of_items() -> None:
         Message("developer", "Be kind."),
         Message("user", "One"),
         Message(
-            "assistant", "I look.", "Hm.", (ToolCall("c1", "get", '{"a": 1}'), ToolCall("c2", "now", "{}"))
+            "assistant",
+            "I look.",
+            "Hm.",
+            (
+                ToolCall("c1", "get", '{"a": 1}', "input[4].arguments"),
+                ToolCall("c2", "now", "{}", "input[5].arguments"),
+            ),
         ),
-        Message("tool", "12:00", tool_call_id="c2"),
-        Message("tool", "22", tool_call_id="c1"),
+        Message("tool", "12:00", tool_call_id="c2", place="input[6].call_id"),
+        Message("tool", "22", tool_call_id="c1", place="input[7].call_id"),
         Message("assistant", "A"),
         Message("assistant", "B"),
     )
@@ -244,6 +275,10 @@ def test_other_fields() -> None:
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}, "strict": "yes"}}},
+            "text.format.strict",
+        ),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"top_logprobs": 2}, "top_logprobs"),

@@ -12,6 +12,7 @@ import pytest
 from serving import Serving, playing, serving
 from test_prepare import ASK, CALL, allows, prepared
 
+from server.api import limits
 from server.errors import InvalidRequest, InvalidSchema
 from server.programs import program
 from server.schema.report import Keyword, lines, report
@@ -142,6 +143,21 @@ def test_a_report_goes_by_what_requests_take() -> None:
     assert again.refusal.code == "duplicate_tool"
     assert wrong.refusal is not None
     assert "object" in wrong.refusal.reason
+
+
+def test_more_tools_than_a_request_may_have_are_refused() -> None:
+    many = [{"type": "web_search"}, *({"name": f"f{number}"} for number in range(limits.TOOLS + 1))]
+    *good, last = report(many)
+    assert [each.refusal for each in good] == [None] * limits.TOOLS
+    assert last.refusal is not None
+    assert (last.name, last.refusal.code) == (f"f{limits.TOOLS}", "too_many_tools")
+    told = command("-", given=json.dumps(many))
+    assert told.returncode == 1
+    assert told.stdout.endswith(
+        f"f{limits.TOOLS}: refused\n  a request may have 128 tools, and these are more\n"
+    )
+    with serving() as server:
+        assert checked(server, {"tools": many}).json()["ok"] is False
 
 
 def test_hostile_files_end_in_one_line(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def sample(name: str, default: Any) -> tuple[str, Any]:
     """A valid value of a setting as text, and as it should come out."""
     if name == "log_level":
         return "debug", "debug"
-    if name in ("max_body", "ctx"):
+    if name in ("max_body", "ctx", "store_bytes"):
         return "4096", 4096
     return SAMPLES[type(default)]
 

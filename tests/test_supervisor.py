@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from serving import FAKE_RUNNER, QUICK
 
-from server.errors import InvalidRequest, QueueFull, Remote, StartupFailed, Unavailable
+from server.errors import GenerationTimeout, InvalidRequest, QueueFull, Remote, StartupFailed, Unavailable
 from server.events import Finish, Text
-from server.frames import Accepted, Emitted, Finished
+from server.frames import Accepted, Emitted, Finished, Tokenize, Tokenized
 from server.settings import Settings
 from server.supervisor import AnswerFrame, State, Supervisor, Timing
 from server.supervisor.quarantine import Quarantine
@@ -137,6 +137,50 @@ def test_more_requests_than_slots_and_queue_are_refused_until_one_ends() -> None
             held[0].close()
             await answer(supervisor, turn())
             held[1].close()
+
+    run(test)
+
+
+async def tokens(supervisor: Supervisor, *steps: list[Any]) -> Tokenized:
+    return await supervisor.ask(Tokenize((json.dumps(list(steps)) if steps else "hello",)), Tokenized)
+
+
+def test_a_question_is_replied_to_beside_answers() -> None:
+    async def test() -> None:
+        async with supervised() as supervisor:
+            generation = await supervisor.generate(turn(["sleep", 60]))
+            assert await tokens(supervisor, ["sleep", 0.01]) == Tokenized((1,), (b'[["sleep", 0.01]]',))
+            assert supervisor.in_flight == 1
+            with pytest.raises(Remote) as caught:
+                await tokens(supervisor, ["reject", "some_code"])
+            assert caught.value.data.code == "some_code"
+            generation.close()
+
+    run(test)
+
+
+def test_a_question_that_takes_too_long_is_given_up() -> None:
+    async def test() -> None:
+        async with supervised(generation_timeout=0.2) as supervisor:
+            with pytest.raises(GenerationTimeout):
+                await tokens(supervisor, ["sleep", 60])
+            assert supervisor.in_flight == 0
+            await until(lambda: supervisor.status.active == 0)
+
+    run(test)
+
+
+def test_a_question_that_runners_die_of_is_refused() -> None:
+    async def test() -> None:
+        async with supervised(Timing(first_delay=0.01, shutdown=1.0)) as supervisor:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await tokens(supervisor, ["exit", 3])
+                await until(lambda: supervisor.state is State.READY)
+            with pytest.raises(InvalidRequest) as caught:
+                await tokens(supervisor, ["exit", 3])
+            assert caught.value.code == "request_quarantined"
+            await tokens(supervisor)
 
     run(test)
 

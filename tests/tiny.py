@@ -33,25 +33,30 @@ TOKEN_MARKERS = tuple(
 """Markers that are single tokens in models of some dialect."""
 
 
-def tiny_model(vocabulary: Path, markers: Sequence[str] = ()) -> Path:
-    """Such a model, written on first use: half a minute for a large vocabulary. The name says what it is."""
-    about = repr((vocabulary.name, markers, Path(__file__).read_text(encoding="utf-8")))
+def tiny_model(vocabulary: Path, markers: Sequence[str] = (), pooling: int | None = None) -> Path:
+    """Such a model, written on first use: half a minute for a large vocabulary. The name says what it is.
+    With a ``pooling`` (GGUF's number for one) it makes embeddings."""
+    about = repr((vocabulary.name, markers, pooling, Path(__file__).read_text(encoding="utf-8")))
     target = (
         cache_folder() / "tiny" / f"{vocabulary.stem}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.gguf"
     )
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_suffix(f".{os.getpid()}")
-        write_tiny_model(vocabulary, staging, markers)
+        write_tiny_model(vocabulary, staging, markers, pooling)
         os.replace(staging, target)
     return target
 
 
-def write_tiny_model(vocabulary: Path, target: Path, markers: Sequence[str] = (), *, seed: int = 0) -> None:
-    """Writes a GGUF of the ``llama`` architecture with one block: the vocabulary of another GGUF, the markers
-    added to it as user-defined tokens, weights of a normal distribution."""
+def write_tiny_model(
+    vocabulary: Path, target: Path, markers: Sequence[str] = (), pooling: int | None = None, *, seed: int = 0
+) -> None:
+    """Writes a GGUF with one block, of the ``bert`` architecture if the vocabulary is of one, else of
+    ``llama``: the vocabulary of another GGUF, the markers added to it as user-defined tokens, weights of a
+    normal distribution."""
     source = gguf.GGUFReader(vocabulary)
-    writer = gguf.GGUFWriter(target, "llama")
+    bert = source.fields["general.architecture"].contents() == "bert"
+    writer = gguf.GGUFWriter(target, "bert" if bert else "llama")
     tokens = _vocabulary(source, writer, markers)
     writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(_WIDTH)
@@ -59,14 +64,21 @@ def write_tiny_model(vocabulary: Path, target: Path, markers: Sequence[str] = ()
     writer.add_block_count(1)
     writer.add_head_count(_HEADS)
     writer.add_head_count_kv(_HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(_WIDTH // _HEADS)
     writer.add_vocab_size(tokens)
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+    if bert:
+        writer.add_layer_norm_eps(1e-5)
+        writer.add_causal_attention(False)
+    else:
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_rope_dimension_count(_WIDTH // _HEADS)
     chance = np.random.default_rng(seed)
-    for name, shape in _shapes(tokens).items():
+    for name, shape in (_bert_shapes if bert else _shapes)(tokens).items():
         weights = np.ones(shape) if "norm" in name else chance.normal(0, 1 / np.sqrt(_WIDTH), shape)
-        # llama.cpp wants norms in full precision.
-        writer.add_tensor(name, weights.astype(np.float32 if len(shape) == 1 else np.float16))
+        # llama.cpp wants what is added to an activation, or multiplies it, in full precision.
+        full = len(shape) == 1 or name.startswith(("token_types", "position_embd"))
+        writer.add_tensor(name, weights.astype(np.float32 if full else np.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -112,4 +124,27 @@ def _shapes(tokens: int) -> dict[str, tuple[int, ...]]:
         "token_embd.weight": (tokens, _WIDTH),
         "output_norm.weight": (_WIDTH,),
         **{f"blk.0.{name}.weight": shape for name, shape in block.items()},
+    }
+
+
+def _bert_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
+    square = (_WIDTH, _WIDTH)
+    weights = {
+        "attn_q": square,
+        "attn_k": square,
+        "attn_v": square,
+        "attn_output": square,
+        "attn_output_norm": (_WIDTH,),
+        "ffn_up": (_HIDDEN, _WIDTH),
+        "ffn_down": (_WIDTH, _HIDDEN),
+        "layer_output_norm": (_WIDTH,),
+    }
+    return {
+        "token_embd.weight": (tokens, _WIDTH),
+        "token_types.weight": (2, _WIDTH),
+        "position_embd.weight": (_CONTEXT, _WIDTH),
+        "token_embd_norm.weight": (_WIDTH,),
+        "token_embd_norm.bias": (_WIDTH,),
+        **{f"blk.0.{name}.weight": shape for name, shape in weights.items()},
+        **{f"blk.0.{name}.bias": shape[:1] for name, shape in weights.items()},
     }

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
+from server.api.several import Several
 from server.errors import GenerationTimeout, ToolspanError
 from server.events import (
     CallArguments,
@@ -30,7 +31,7 @@ from server.supervisor import AnswerFrame, Generation
 
 
 async def paced(
-    generation: Generation, silence: float, timeout: float
+    generation: Generation | Several, silence: float, timeout: float
 ) -> AsyncGenerator[AnswerFrame | None, None]:
     """The frames of a generation, which is closed at the end; None after every ``silence`` seconds
     without one. Raises ``GenerationTimeout`` when ``timeout`` seconds have passed."""
@@ -48,7 +49,7 @@ async def paced(
         generation.close()
 
 
-async def _next(generation: Generation, timeout: float) -> AnswerFrame | None:
+async def _next(generation: Generation | Several, timeout: float) -> AnswerFrame | None:
     try:
         async with asyncio.timeout(timeout):
             return await anext(generation)

@@ -17,13 +17,17 @@ from starlette.types import ASGIApp
 from server.api.auth import Keys
 from server.api.body import ClientGone
 from server.api.edge import CLIENT_GONE, PREFIX, CancelWhenGone, Edge
-from server.api.families import CHAT, MESSAGES, RESPONSES
+from server.api.embeddings import Embeddings
+from server.api.families import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from server.api.family import Answers
 from server.api.guard import HEALTH, Guard
 from server.api.metrics import Metrics
 from server.api.models import Models
 from server.api.page import Page
+from server.api.prompts import Prompts
 from server.api.replies import error_reply, reply
+from server.api.responses_stored import StoredResponses
+from server.api.store import Store
 from server.api.tools_check import ToolsCheck
 from server.errors import MethodNotAllowed, NotFound, ToolspanError
 from server.settings import Settings
@@ -37,11 +41,11 @@ STATES = {
 }
 
 
-def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIApp:
+def create_app(settings: Settings, supervisor: Supervisor, keys: Keys, store: Store | None = None) -> ASGIApp:
     """The whole application."""
     metrics = Metrics(supervisor)
     app = FastAPI(title="Toolspan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    family = routes(settings, supervisor, metrics)
+    family = routes(settings, supervisor, metrics, store)
     others = operations(supervisor, metrics)
     app.include_router(family, prefix=PREFIX)
     app.include_router(family)
@@ -53,17 +57,29 @@ def create_app(settings: Settings, supervisor: Supervisor, keys: Keys) -> ASGIAp
     return Edge(Guard(CancelWhenGone(app), settings, keys), metrics, [*family.routes, *others.routes])
 
 
-def routes(settings: Settings, supervisor: Supervisor, metrics: Metrics) -> APIRouter:
+def routes(
+    settings: Settings, supervisor: Supervisor, metrics: Metrics, store: Store | None = None
+) -> APIRouter:
     """What is served with and without ``/v1``."""
     router = APIRouter()
-    chat, responses, messages = (
-        Answers(each, settings, supervisor, metrics) for each in (CHAT, RESPONSES, MESSAGES)
+    chat, completions, responses, messages = (
+        Answers(each, settings, supervisor, metrics, store)
+        for each in (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
     )
     models = Models(settings, supervisor)
     router.add_api_route("/chat/completions", chat.answer, methods=["POST"])
+    router.add_api_route("/completions", completions.answer, methods=["POST"])
     router.add_api_route("/responses", responses.answer, methods=["POST"])
+    stored = StoredResponses(store)
+    router.add_api_route("/responses/{name:path}", stored.one, methods=["GET"])
+    router.add_api_route("/responses/{name:path}", stored.delete, methods=["DELETE"])
     router.add_api_route("/messages", messages.answer, methods=["POST"])
     router.add_api_route("/messages/count_tokens", messages.count, methods=["POST"])
+    router.add_api_route("/embeddings", Embeddings(settings, supervisor).create, methods=["POST"])
+    prompts = Prompts(settings, supervisor)
+    router.add_api_route("/tokenize", prompts.tokenize, methods=["POST"])
+    router.add_api_route("/detokenize", prompts.detokenize, methods=["POST"])
+    router.add_api_route("/apply-template", prompts.apply_template, methods=["POST"])
     checks = ToolsCheck(settings)
     router.add_api_route("/tools/check", checks.report, methods=["POST"])
     router.add_api_route("/models", models.all, methods=["GET"])

@@ -39,11 +39,15 @@ LEAST_LOGPROB = -9999.0
 class ChatEncoder:
     """Makes the objects of one answer; all of them share id, time, model and fingerprint."""
 
+    id_prefix = "chatcmpl"
+    chunk_object = "chat.completion.chunk"
+    whole_object = "chat.completion"
+
     def __init__(
         self, model: str, fingerprint: str, choices: int, *, include_usage: bool, logprobs: bool
     ) -> None:
         self._common = {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "id": f"{self.id_prefix}-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,
@@ -59,15 +63,15 @@ class ChatEncoder:
             yield self._chunk([_choice(index, {"role": "assistant", "content": None})])
 
     def silence(self) -> Json:
-        return self._chunk([_choice(0, {})])
+        return self._chunk([self.empty(0)])
 
     def chunks(self, frame: Emitted) -> Iterator[Json]:
         """The chunks of some events. Finish reasons wait for ``finish``: until then the answer may
         still fail."""
         for event in frame.events:
             if isinstance(event, Finish):
-                self._finishes.append(_choice(frame.choice, {}, reason=event.reason))
-            elif (choice := _delta(frame.choice, event)) is not None:
+                self._finishes.append(self.empty(frame.choice, event.reason))
+            elif (choice := self.delta(frame.choice, event)) is not None:
                 yield self._chunk([choice])
 
     def finish(self, frame: Finished) -> Iterator[Json]:
@@ -83,44 +87,48 @@ class ChatEncoder:
         yield error_object(error)
 
     def whole(self, answer: Answer) -> Json:
-        choices = [_whole(index, choice, self._logprobs) for index, choice in enumerate(answer.choices)]
-        completion = {"object": "chat.completion", **self._common, "choices": choices}
+        choices = [self.whole_choice(index, choice) for index, choice in enumerate(answer.choices)]
+        completion = {"object": self.whole_object, **self._common, "choices": choices}
         return completion | {"usage": _usage(answer.usage)} | _extras(answer.timings, answer.warnings)
 
     def _chunk(self, choices: list[Json]) -> Json:
-        chunk = {"object": "chat.completion.chunk", **self._common, "choices": choices}
+        chunk = {"object": self.chunk_object, **self._common, "choices": choices}
         return chunk | {"usage": None} if self._include_usage else chunk
+
+    # Choices: what differs between chat completions and others.
+
+    def empty(self, index: int, reason: str | None = None) -> Json:
+        """The choice of a chunk that says nothing, or only why the choice ended."""
+        return _choice(index, {}, reason=reason)
+
+    def delta(self, index: int, event: Event) -> Json | None:
+        """The choice of a chunk; None for events that need none."""
+        match event:
+            case Reasoning(text) if text:
+                return _choice(index, {"reasoning_content": text})
+            case Text(text, logprobs) if text or logprobs:
+                return _choice(
+                    index, {"content": text} if text else {}, _logprobs(logprobs) if logprobs else None
+                )
+            case CallStart(number, identifier, name):
+                call = {"index": number, **_call(Call(identifier, name))}
+                return _choice(index, {"tool_calls": [call]})
+            case CallArguments(number, text) if text:
+                return _choice(index, {"tool_calls": [{"index": number, "function": {"arguments": text}}]})
+        return None
+
+    def whole_choice(self, index: int, choice: Choice) -> Json:
+        message: Json = {"role": "assistant", "content": choice.text or (None if choice.calls else "")}
+        if choice.reasoning:
+            message["reasoning_content"] = choice.reasoning
+        if choice.calls:
+            message["tool_calls"] = [_call(each) for each in choice.calls]
+        shown = _logprobs(choice.logprobs) if self._logprobs else None
+        return {"index": index, "message": message, "logprobs": shown, "finish_reason": choice.reason}
 
 
 def _choice(index: int, delta: Json, logprobs: Json | None = None, reason: str | None = None) -> Json:
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-
-
-def _delta(index: int, event: Event) -> Json | None:
-    """The choice of a chunk; None for events that need none."""
-    match event:
-        case Reasoning(text) if text:
-            return _choice(index, {"reasoning_content": text})
-        case Text(text, logprobs) if text or logprobs:
-            return _choice(
-                index, {"content": text} if text else {}, _logprobs(logprobs) if logprobs else None
-            )
-        case CallStart(number, identifier, name):
-            call = {"index": number, **_call(Call(identifier, name))}
-            return _choice(index, {"tool_calls": [call]})
-        case CallArguments(number, text) if text:
-            return _choice(index, {"tool_calls": [{"index": number, "function": {"arguments": text}}]})
-    return None
-
-
-def _whole(index: int, choice: Choice, logprobs: bool) -> Json:
-    message: Json = {"role": "assistant", "content": choice.text or (None if choice.calls else "")}
-    if choice.reasoning:
-        message["reasoning_content"] = choice.reasoning
-    if choice.calls:
-        message["tool_calls"] = [_call(each) for each in choice.calls]
-    shown = _logprobs(choice.logprobs) if logprobs else None
-    return {"index": index, "message": message, "logprobs": shown, "finish_reason": choice.reason}
 
 
 def _call(call: Call) -> Json:
@@ -133,8 +141,11 @@ def _logprobs(tokens: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> Json:
 
 
 def _token(token: TokenLogprob | TopLogprob) -> Json:
-    logprob = token.logprob if math.isfinite(token.logprob) else LEAST_LOGPROB
-    return {"token": token.token, "logprob": logprob, "bytes": list(token.data)}
+    return {"token": token.token, "logprob": finite(token.logprob), "bytes": list(token.data)}
+
+
+def finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else LEAST_LOGPROB
 
 
 def _usage(usage: Usage) -> Json:

@@ -13,23 +13,24 @@ from typing import Any, cast
 from server.api import limits
 from server.api.fields import Field
 from server.api.parts import (
+    OneTurn,
     Served,
     arguments_text,
     check_model,
     check_schemas,
     flag,
     integer,
-    name_of,
     on_bad_tool,
-    schema_of,
+    refuse_promises,
+    response_format,
     stops,
     tools_of,
 )
-from server.api.sampling import sampling
+from server.api.sampling import sampling, top_logprobs
 from server.api.thinking import reasoning_budget, reasoning_effort, template_variables
 from server.api.tool_choice import is_function, tool_choice
 from server.errors import quoted
-from server.turn import Message, ResponseFormat, Role, ToolCall, Turn
+from server.turn import Message, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -49,7 +50,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(OneTurn):
     """A decoded request: what to answer, and in which form the client wants it."""
 
     turn: Turn
@@ -62,10 +63,10 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
     root = Field(body)
     root.object()
     check_model(root, served)
-    _refuse_promises(root)
+    refuse_promises(root, REFUSED)
     tools = tools_of(root, _function, "parameters")
-    response_format = _response_format(root)
-    check_schemas(tools, response_format)
+    form = response_format(root.get("response_format"), "json_schema")
+    check_schemas(tools, form)
     stream = flag(root, "stream", False)
     options = root.get("stream_options")
     turn = Turn(
@@ -73,8 +74,8 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         tools=tools,
         tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
-        response_format=response_format,
-        sampling=sampling(root, served.vocabulary),
+        response_format=form,
+        sampling=sampling(root, served.vocabulary, top_logprobs(root)),
         stop=stops(root.get("stop")),
         max_tokens=_max_tokens(root),
         choices=integer(root, "n", 1, 1, limits.CHOICES),
@@ -87,13 +88,6 @@ def decode(body: Any, served: Served, partition: str = "") -> ChatRequest:
         debug=flag(root, "debug", False),
     )
     return ChatRequest(turn, stream, options is not None and flag(options, "include_usage", False))
-
-
-def _refuse_promises(root: Field) -> None:
-    for name, instead in REFUSED.items():
-        field = root.get(name)
-        if field is not None and field.value != []:
-            raise field.wrong(f"is not supported: {instead}", "unsupported_parameter")
 
 
 # Messages.
@@ -174,21 +168,6 @@ def _call(call: Field) -> ToolCall:
 
 def _function(tool: Field) -> Field | None:
     return tool.need("function") if is_function(tool) else None
-
-
-def _response_format(root: Field) -> ResponseFormat:
-    field = root.get("response_format")
-    if field is None:
-        return ResponseFormat()
-    kind = field.need("type").word(("text", "json_object", "json_schema"))
-    if kind != "json_schema":
-        return ResponseFormat("json_object" if kind == "json_object" else "text")
-    described = field.need("json_schema")
-    flag(described, "strict", False)  # held to the schema either way
-    name = described.get("name")
-    return ResponseFormat(
-        "json_schema", name_of(name, "invalid_value") if name else None, schema_of(described.need("schema"))
-    )
 
 
 def _max_tokens(root: Field) -> int | None:

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import h11
-import msgspec
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from server.api import limits
-from server.api.replies import error_object
+from server.api.replies import error_body
 from server.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ToolspanError, Unavailable
 
 
@@ -81,6 +80,7 @@ class Connection(H11Protocol):
         self._stall = _Timer()
         self._receiving = False
         self._refused = False
+        self._begun = b""
         self.heard = 0.0
 
     @property
@@ -114,6 +114,8 @@ class Connection(H11Protocol):
         if not self._receiving:  # the clock of a request starts with its first byte
             self._receiving = True
             self._receipt.cancel()
+            self._begun = b""
+        self._begun += data[: limits.REQUEST_LINE - len(self._begun)]
         super().data_received(data)
         self._watch_receipt()
 
@@ -144,6 +146,12 @@ class Connection(H11Protocol):
         else:
             self._refuse(InvalidRequest("this is not a valid HTTP request", code="invalid_http"))
 
+    @property
+    def _path(self) -> str:
+        """The path that is asked for, as far as that can be told: what arrives may be no HTTP."""
+        words = self._begun.partition(b"\r\n")[0].split(b" ")
+        return words[1].decode("latin-1") if len(words) > 1 else ""
+
     def _watch_receipt(self) -> None:
         """Runs the clock whenever it is the client's turn to send: a request, the rest of one that was
         answered early, or, between requests, nothing."""
@@ -168,7 +176,7 @@ class Connection(H11Protocol):
             return
         self._refused = True
         self._receipt.cancel()
-        body = msgspec.json.encode(error_object(error.data))
+        body = error_body(error.data, self._path)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from server.api import chat_request, messages_request, responses_request, sse
+from server.api import (
+    chat_request,
+    completions_request,
+    messages_request,
+    responses_request,
+    responses_stored,
+    sse,
+)
 from server.api.chat_answer import ChatEncoder
 from server.api.chat_request import ChatRequest
+from server.api.completions_answer import CompletionsEncoder
+from server.api.completions_request import CompletionsRequest
 from server.api.family import Encoder, Family, fingerprint
 from server.api.messages_answer import MessagesEncoder
 from server.api.messages_request import MessagesRequest
@@ -13,13 +22,14 @@ from server.api.responses_request import ResponsesRequest
 from server.frames import ModelFacts
 
 
-def _chat_encoder(asked: ChatRequest, facts: ModelFacts) -> Encoder:
-    return ChatEncoder(
+def _chat_encoder(asked: ChatRequest | CompletionsRequest, facts: ModelFacts) -> Encoder:
+    made = ChatEncoder if isinstance(asked, ChatRequest) else CompletionsEncoder
+    return made(
         facts.name,
         fingerprint(facts),
-        asked.turn.choices,
+        sum(each.choices for each in asked.turns),
         include_usage=asked.include_usage,
-        logprobs=asked.turn.sampling.top_logprobs is not None,
+        logprobs=asked.turns[0].sampling.top_logprobs is not None,
     )
 
 
@@ -32,5 +42,6 @@ def _responses_encoder(asked: ResponsesRequest, facts: ModelFacts) -> Encoder:
 
 
 CHAT = Family(chat_request.decode, _chat_encoder, sse.event, sse.DONE)
-RESPONSES = Family(responses_request.decode, _responses_encoder, sse.typed_event)
+COMPLETIONS = Family(completions_request.decode, _chat_encoder, sse.event, sse.DONE)
+RESPONSES = Family(responses_request.decode, _responses_encoder, sse.typed_event, keep=responses_stored.keep)
 MESSAGES = Family(messages_request.decode, _messages_encoder, sse.typed_event)

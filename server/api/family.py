@@ -17,22 +17,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.api import body, debug, sse
+from server.api import debug, sse
 from server.api.answer import Answer, accepted, fold, paced
+from server.api.incoming import Incoming
 from server.api.metrics import Metrics
 from server.api.parts import Served
 from server.api.replies import reply
-from server.errors import ErrorData, ToolspanError, Unavailable
-from server.frames import Accepted, Emitted, Finished, ModelFacts
+from server.api.several import Several
+from server.api.store import Store
+from server.errors import ErrorData, ToolspanError
+from server.frames import Accepted, Emitted, Finished, ModelFacts, Render, Rendered
 from server.logs import where
 from server.settings import Settings
-from server.supervisor import AnswerFrame, Supervisor
+from server.supervisor import AnswerFrame, Generation, Supervisor
 from server.turn import Turn
 
 log = logging.getLogger("toolspan.answer")
-
-INLINE_BODY = 256 * 1024
-"""Bytes up to which a body is decoded at once; larger ones leave the event loop to the others."""
 
 Frames = AsyncGenerator[AnswerFrame | None, None]
 Json = dict[str, Any]
@@ -42,7 +42,10 @@ class Asked(Protocol):
     """A decoded request."""
 
     @property
-    def turn(self) -> Turn: ...
+    def turns(self) -> tuple[Turn, ...]:
+        """What to answer; the choices of several turns, which are alike but for their prompts, are numbered
+        through."""
+        ...
 
     @property
     def stream(self) -> bool: ...
@@ -71,73 +74,87 @@ class Encoder(Protocol):
 @dataclass(frozen=True, slots=True)
 class Family:
     """``decode`` a body, make the ``encoder`` of its answer; ``event`` writes an event, ``end`` comes last in
-    every stream."""
+    every stream. Where there is a store, ``keep`` is told what was asked for, and the whole answer or a
+    stream's last event, before that leaves."""
 
     decode: Callable[[Any, Served, str], Asked]
     encoder: Callable[[Any, ModelFacts], Encoder]
     event: Callable[[Any], bytes]
     end: bytes = b""
+    keep: Callable[[Any, Json, Store], None] | None = None
 
 
 class Answers:
     """The answers of one family over one runner."""
 
-    def __init__(self, family: Family, settings: Settings, supervisor: Supervisor, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        family: Family,
+        settings: Settings,
+        supervisor: Supervisor,
+        metrics: Metrics,
+        store: Store | None = None,
+    ) -> None:
         self._family = family
+        self._store = store
         self._settings = settings
         self._supervisor = supervisor
+        self._incoming = Incoming(settings, supervisor, store)
         self._metrics = metrics
 
     async def answer(self, request: Request) -> Response:
-        asked, facts, frames = await self._begun(request)
+        asked, facts = await self._incoming.read(request, self._family.decode)
+        if any(turn.debug for turn in asked.turns):
+            debug.check_right(request)
+        generation = await self._generation(asked.turns)
+        frames = paced(generation, self._settings.keepalive, self._settings.generation_timeout)
         encoder = self._family.encoder(asked, facts)
         if asked.stream:
-            return await self._streaming(request, frames, encoder)
+            return await self._streaming(request, asked, frames, encoder)
         async with aclosing(frames):
-            return await self._whole(frames, encoder, asked.turn.choices)
+            return await self._whole(asked, frames, encoder)
 
     async def count(self, request: Request) -> Response:
-        """The tokens of the prompt; nothing is generated."""
-        _, _, frames = await self._begun(request)
-        async with aclosing(frames):
-            return reply({"input_tokens": (await accepted(frames)).prompt_tokens})
+        """The tokens of the prompt, whether or not it fits; nothing is generated."""
+        asked, _ = await self._incoming.read(request, self._family.decode)
+        prompts = [await self._supervisor.ask(Render(turn), Rendered) for turn in asked.turns]
+        return reply({"input_tokens": sum(each.tokens for each in prompts)})
 
-    async def _begun(self, request: Request) -> tuple[Asked, ModelFacts, Frames]:
-        settings = self._settings
-        raw = await body.read(request, settings.max_body, settings.receive_timeout)
-        facts = self._supervisor.facts
-        if facts is None:
-            raise Unavailable("the model is loading", code="loading", retry_after=5)
-        asked = await self._decoded(raw, served(facts, settings), request.state.partition)
-        if asked.turn.debug:
-            debug.check_right(request)
-        generation = await self._supervisor.generate(asked.turn)
-        return asked, facts, paced(generation, settings.keepalive, settings.generation_timeout)
+    async def _generation(self, turns: tuple[Turn, ...]) -> Generation | Several:
+        begun: list[Generation] = []
+        try:
+            for turn in turns:
+                begun.append(await self._supervisor.generate(turn))
+        except BaseException:
+            for each in begun:
+                each.close()
+            raise
+        return begun[0] if len(begun) == 1 else Several(begun, turns[0].choices)
 
-    async def _decoded(self, raw: bytes, known: Served, partition: str) -> Asked:
-        def decoding() -> Asked:
-            return self._family.decode(body.parse(raw), known, partition)
-
-        return decoding() if len(raw) <= INLINE_BODY else await asyncio.to_thread(decoding)
-
-    async def _whole(self, frames: Frames, encoder: Encoder, choices: int) -> Response:
+    async def _whole(self, asked: Asked, frames: Frames, encoder: Encoder) -> Response:
         begun = await accepted(frames)
-        answer = await fold(frames, choices)
+        answer = await fold(frames, sum(each.choices for each in asked.turns))
         self._metrics.answered(answer.usage, answer.timings)
+        whole = encoder.whole(answer)
+        await self._keep(asked, whole)
         shown = {"debug": debug.of_answer(begun.origin, answer)} if begun.origin else {}
-        return reply(encoder.whole(answer) | shown)
+        return reply(whole | shown)
 
-    async def _streaming(self, request: Request, frames: Frames, encoder: Encoder) -> Response:
+    async def _keep(self, asked: Asked, told: Json) -> None:
+        if self._store is not None and self._family.keep is not None:
+            await asyncio.to_thread(self._family.keep, asked, told, self._store)
+
+    async def _streaming(self, request: Request, asked: Asked, frames: Frames, encoder: Encoder) -> Response:
         """Waits until the request is accepted: up to there an error is a status of its own."""
         try:
             begun = await accepted(frames)
         except BaseException:
             await frames.aclose()
             raise
-        return sse.EventStream(self._events(request, begun, frames, encoder))
+        return sse.EventStream(self._events(request, asked, begun, frames, encoder))
 
     async def _events(
-        self, request: Request, begun: Accepted, frames: Frames, encoder: Encoder
+        self, request: Request, asked: Asked, begun: Accepted, frames: Frames, encoder: Encoder
     ) -> AsyncGenerator[bytes, None]:
         event = self._family.event
         async with aclosing(frames):
@@ -145,7 +162,10 @@ class Answers:
                 for chunk in _started(begun, encoder):
                     yield event(chunk)
                 async for frame in frames:
-                    for chunk in self._chunks(frame, encoder):
+                    chunks = self._chunks(frame, encoder)
+                    if isinstance(frame, Finished) and chunks:
+                        await self._keep(asked, chunks[-1])
+                    for chunk in chunks:
                         yield event(chunk)
             except Exception as error:
                 for chunk in encoder.failed(_failure(request, error)):
@@ -180,10 +200,6 @@ def _failure(request: Request, error: Exception) -> ErrorData:
         error = ToolspanError("an internal error happened")
     request.state.error_code = error.code
     return error.data
-
-
-def served(facts: ModelFacts, settings: Settings) -> Served:
-    return Served((facts.name, *settings.alias), facts.vocabulary)
 
 
 def fingerprint(facts: ModelFacts) -> str:

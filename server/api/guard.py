@@ -113,7 +113,10 @@ def _check_origin(scope: Scope, headers: Headers, granted: str | None) -> None:
 
 def _preflight(origin: str, headers: Headers) -> Response:
     wanted = headers.get("access-control-request-headers", "")
-    granted = _grant(origin) | {"access-control-allow-methods": "GET, POST", "access-control-max-age": "600"}
+    granted = _grant(origin) | {
+        "access-control-allow-methods": "GET, POST, DELETE",
+        "access-control-max-age": "600",
+    }
     if len(wanted) <= PREFLIGHT_HEADERS and _HEADER_NAMES.fullmatch(wanted):
         granted["access-control-allow-headers"] = wanted
     return Response(status_code=204, headers=granted)

@@ -6,17 +6,21 @@ a schema may contain is bounded where schemas are checked, in the runner.
 
 from __future__ import annotations
 
+from server.turn import MOST_TOOLS
+
 HEADERS = 100
 """Header lines of a request."""
 HEADER_BYTES = 32 * 1024
 """Bytes of the request line and all header lines together."""
+REQUEST_LINE = 64
+"""Bytes of a request that are looked at to tell which API's errors its client reads, where it is no HTTP."""
 JSON_DEPTH = 64
 """Nested objects and arrays in a body; the deepest of 11,305 schemas in the wild has 63."""
 
 MESSAGES = 4096
 CALLS_PER_MESSAGE = 128
 PARTS_PER_MESSAGE = 4096
-TOOLS = 128
+TOOLS = MOST_TOOLS
 TOOLS_SENT = 1024
 """Entries of ``tools``, kinds that are skipped included."""
 TOOL_NAME = 64
@@ -25,6 +29,17 @@ HISTORY_NAME = 256
 SCHEMA_BYTES = 1024 * 1024
 """JSON text of all schemas of one request together."""
 
+TEXT_LENGTH = 1024 * 1024
+"""Characters of a text to be tokenized."""
+TEXT_PARTS = 4096
+"""Texts and token ids that such a text may be given as."""
+TOKEN_IDS = 1024 * 1024
+"""Token ids to be made a text again: as many as such a text can have."""
+
+EMBEDDINGS = 2048
+"""Texts of one request for embeddings."""
+PROMPTS = 32
+"""Prompts of one completion request; each takes a place of its own in the queue."""
 CHOICES = 8
 TOP_LOGPROBS = 20
 STOPS = 16

@@ -13,6 +13,7 @@ from typing import Any
 from server.api import limits
 from server.api.fields import Field
 from server.api.parts import (
+    OneTurn,
     Served,
     check_model,
     check_schemas,
@@ -33,7 +34,7 @@ _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesRequest:
+class MessagesRequest(OneTurn):
     turn: Turn
     stream: bool
 
@@ -96,7 +97,8 @@ def _response_format(root: Field) -> ResponseFormat:
     if field is None:
         return ResponseFormat()
     field.need("type").word(("json_schema",))
-    return ResponseFormat("json_schema", schema=schema_of(field.need("schema")))
+    schema = field.need("schema")
+    return ResponseFormat("json_schema", None, schema_of(schema), schema.path)
 
 
 # Messages.
@@ -158,8 +160,9 @@ def _result(block: Field) -> Message:
     content = block.get("content")
     text = _text(content) if content is not None else ""
     failed = flag(block, "is_error", False)
-    identifier = block.need("tool_use_id").text()
-    return Message("tool", f"Error: {text}" if failed else text, tool_call_id=identifier)
+    identifier = block.need("tool_use_id")
+    said = f"Error: {text}" if failed else text
+    return Message("tool", said, tool_call_id=identifier.text(), place=identifier.path)
 
 
 def _assistant(content: Field) -> Message:

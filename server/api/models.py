@@ -53,5 +53,6 @@ class Models:
             "tools": facts.tools,
             "parallel_tool_calls": facts.parallel_calls,
             "reasoning": facts.reasoning,
+            "embedding": facts.embedding,
             "warnings": facts.warnings,
         }

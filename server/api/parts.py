@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from server.api import limits
 from server.api.fields import Field
+from server.api.store import Store
 from server.errors import InvalidSchema, NotFound, quoted
-from server.turn import OnBadTool, ResponseFormat, Tool
+from server.turn import OnBadTool, ResponseFormat, Tool, Turn
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.TOOL_NAME}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What requests may name: the models, and the size of the vocabulary."""
+    """What requests may name: the models, the tokens (``vocabulary`` is how many there are), and responses
+    that are kept."""
 
     names: tuple[str, ...]
     vocabulary: int
+    store: Store | None = None
+
+
+class OneTurn:
+    """A request for one turn."""
+
+    __slots__ = ()
+    turn: Turn
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return (self.turn,)
 
 
 def check_model(root: Field, served: Served) -> None:
@@ -31,6 +45,14 @@ def check_model(root: Field, served: Served) -> None:
         raise NotFound(
             f"the model {quoted(model.text())} does not exist; this server has {known}", param="model"
         )
+
+
+def refuse_promises(root: Field, refused: Mapping[str, str]) -> None:
+    """Refuses fields that would promise what this server does not do, with what to use instead."""
+    for name, instead in refused.items():
+        field = root.get(name)
+        if field is not None and field.value is not False and field.value != []:
+            raise field.wrong(f"is not supported: {instead}", "unsupported_parameter")
 
 
 def name_of(field: Field, code: str = "invalid_tool_name") -> str:
@@ -52,7 +74,23 @@ def check_schemas(tools: tuple[Tool, ...], response_format: ResponseFormat) -> N
     texts = [each.parameters for each in tools] + [response_format.schema]
     if sum(len(each.encode()) for each in texts if each) > limits.SCHEMA_BYTES:
         message = f"the schemas of this request have more than {limits.SCHEMA_BYTES} bytes together"
-        raise InvalidSchema(message, code="schema_too_large", param="tools" if tools else "response_format")
+        raise InvalidSchema(
+            message, code="schema_too_large", param="tools" if tools else response_format.place
+        )
+
+
+def response_format(field: Field | None, member: str = "") -> ResponseFormat:
+    """OpenAI's form of an answer; ``member`` is where a schema is described, if not in the object itself."""
+    if field is None:
+        return ResponseFormat()
+    kind = field.need("type").word(("text", "json_object", "json_schema"))
+    if kind != "json_schema":
+        return ResponseFormat("json_object" if kind == "json_object" else "text")
+    described = field.need(member) if member else field
+    flag(described, "strict", False)  # held to the schema either way
+    name, schema = described.get("name"), described.need("schema")
+    shown = name_of(name, "invalid_value") if name else None
+    return ResponseFormat("json_schema", shown, schema_of(schema), schema.path)
 
 
 def json_text(value: Any) -> str:
@@ -98,6 +136,7 @@ def _tool(function: Field, schema: str) -> Tool:
         description=description.text() if description else None,
         parameters=schema_of(parameters) if described else None,
         strict=flag(function, "strict", False),
+        place=f"{function.path}.{schema}",
     )
 
 
@@ -112,6 +151,40 @@ def one_of(field: Field, names: Iterable[str], tools: tuple[Tool, ...]) -> None:
     for name in names:
         if name not in known:
             raise field.wrong(f"names {quoted(name)}, which is not among the tools")
+
+
+def texts_or_tokens(field: Field, most: int, served: Served) -> list[str | tuple[int, ...]]:
+    """One or several texts, each as a string or as token ids: all the forms that OpenAI has for them."""
+    listed = isinstance(field.value, list) and not any(_is_number(each) for each in field.value[:1])
+    given = field.items(most) if listed else [field]
+    if not given:
+        raise field.wrong("must not be empty")
+    return [_text_or_tokens(each, served) for each in given]
+
+
+def _text_or_tokens(field: Field, served: Served) -> str | tuple[int, ...]:
+    if isinstance(field.value, str):
+        return field.value
+    if not isinstance(field.value, list):
+        raise field.mistyped("a string or an array of token ids")
+    return token_ids(field, served)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def token_ids(field: Field, served: Served) -> tuple[int, ...]:
+    """A list of ids of the model's tokens."""
+    known = range(served.vocabulary)
+    given = field.value if isinstance(field.value, list) else []
+    if 0 < len(given) <= limits.TOKEN_IDS and all(type(each) is int and each in known for each in given):
+        return tuple(given)  # without a path for each of what may be a million
+    return tuple(token_id(each, served) for each in field.items(limits.TOKEN_IDS))
+
+
+def token_id(field: Field, served: Served) -> int:
+    return field.integer(0, served.vocabulary - 1)
 
 
 def flag(field: Field, name: str, default: bool) -> bool:

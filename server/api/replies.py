@@ -41,6 +41,12 @@ _MESSAGES_TYPES: dict[int | str, str] = {
 }
 
 
+def error_body(error: ErrorData, path: str) -> bytes:
+    """The JSON of an error in the shape of the family whose path was asked for."""
+    in_messages = path.startswith(("/v1/messages", "/messages"))
+    return msgspec.json.encode(messages_error(error) if in_messages else error_object(error))
+
+
 def error_reply(error: ErrorData, headers: dict[str, str] | None = None) -> Response:
     extra = dict(headers or {})
     if error.retry_after is not None:
@@ -58,12 +64,11 @@ class _ErrorReply(Response):
     media_type = "application/json"
 
     def __init__(self, error: ErrorData, headers: dict[str, str]) -> None:
-        super().__init__(msgspec.json.encode(error_object(error)), error.status, headers)
+        super().__init__(b"", error.status, headers)
         self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["error_code"] = self._error.code
-        if scope["path"].startswith(("/v1/messages", "/messages")):
-            self.body = msgspec.json.encode(messages_error(self._error))
-            self.headers["content-length"] = str(len(self.body))
+        self.body = error_body(self._error, scope["path"])
+        self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)

@@ -1,7 +1,8 @@
 """The body of a Responses request to a ``Turn``. Form only, as in ``chat_request``.
 
-Nothing is stored: every request has its whole history. Items of kinds that say nothing to a model here (web
-searches, references) are left out, as are fields and tools that are not known.
+A request has its whole history, or goes on from a response that was kept, where the server keeps any. Items
+of kinds that say nothing to a model here (web searches, references) are left out, as are fields and tools
+that are not known.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from server.api import limits
 from server.api.chat_request import content_text
 from server.api.fields import Field
 from server.api.parts import (
+    OneTurn,
     Served,
     arguments_text,
     check_model,
     check_schemas,
     flag,
-    name_of,
     on_bad_tool,
-    schema_of,
+    refuse_promises,
+    response_format,
     tools_of,
 )
 from server.api.sampling import sampling
 from server.api.thinking import reasoning_budget
 from server.api.tool_choice import is_function, tool_choice
-from server.turn import REASONING_EFFORTS, Message, ResponseFormat, Role, ToolCall, Turn
+from server.errors import quoted
+from server.turn import REASONING_EFFORTS, Message, Role, ToolCall, Turn
 
 ROLES = ("system", "developer", "user", "assistant")
 REFUSED = {
-    "previous_response_id": "send the whole conversation as input",
     "conversation": "send the whole conversation as input",
     "prompt": "send instructions and input",
     "background": "wait for the answer, or stream it",
@@ -40,12 +42,15 @@ REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesRequest:
-    """``echo`` are the fields that the answer repeats."""
+class ResponsesRequest(OneTurn):
+    """``echo`` are the fields that the answer repeats, ``items`` the conversation that it answers, to be kept
+    with it if ``store``."""
 
     turn: Turn
     stream: bool
     echo: dict[str, Any]
+    items: list[Any]
+    store: bool
 
 
 def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
@@ -53,24 +58,25 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
     root = Field(body)
     root.object()
     check_model(root, served)
-    for name, instead in REFUSED.items():
-        if (refused := root.get(name)) is not None and refused.value is not False:
-            raise refused.wrong(f"is not supported: {instead}", "unsupported_parameter")
+    refuse_promises(root, REFUSED)
     tools = tools_of(root, lambda tool: tool if is_function(tool) else None, "parameters")
     text = root.get("text")
-    response_format = _response_format(text.get("format") if text else None)
-    check_schemas(tools, response_format)
+    form = response_format(text.get("format") if text else None)
+    check_schemas(tools, form)
     limit, thinking, instructions = (
         root.get(name) for name in ("max_output_tokens", "reasoning", "instructions")
     )
     effort = thinking.get("effort") if thinking else None
     system = [Message("system", instructions.text())] if instructions else []
+    items = [*_kept(root.get("previous_response_id"), served, partition), *_items(root.need("input"))]
+    store = flag(root, "store", True) and served.store is not None
     turn = Turn(
-        messages=(*system, *_messages(root.need("input"))),
+        messages=(*system, *_messages(items)),
+        place="input",
         tools=tools,
         tool_choice=tool_choice(root.get("tool_choice"), tools),
         parallel_tool_calls=flag(root, "parallel_tool_calls", True),
-        response_format=response_format,
+        response_format=form,
         sampling=sampling(root, served.vocabulary),
         max_tokens=min(limits.TOKENS, limit.integer(1)) if limit else None,
         partition=partition,
@@ -79,10 +85,11 @@ def decode(body: Any, served: Served, partition: str = "") -> ResponsesRequest:
         on_bad_tool=on_bad_tool(root),
         debug=flag(root, "debug", False),
     )
-    return ResponsesRequest(turn, flag(root, "stream", False), _echo(root))
+    values = [each.value for each in items]
+    return ResponsesRequest(turn, flag(root, "stream", False), _echo(root, store), values, store)
 
 
-def _echo(root: Field) -> dict[str, Any]:
+def _echo(root: Field, store: bool) -> dict[str, Any]:
     """What an answer says of its request, in the form in which clients expect it."""
     given = root.object()
     tools = root.get("tools")
@@ -92,6 +99,8 @@ def _echo(root: Field) -> dict[str, Any]:
         "max_output_tokens": given.get("max_output_tokens"),
         "metadata": given.get("metadata") or {},
         "parallel_tool_calls": flag(root, "parallel_tool_calls", True),
+        "previous_response_id": given.get("previous_response_id"),
+        "store": store,
         "temperature": given.get("temperature"),
         "text": given.get("text") or {"format": {"type": "text"}},
         "tool_choice": given.get("tool_choice") or "auto",
@@ -100,29 +109,45 @@ def _echo(root: Field) -> dict[str, Any]:
     }
 
 
-def _response_format(field: Field | None) -> ResponseFormat:
-    if field is None:
-        return ResponseFormat()
-    kind = field.need("type").word(("text", "json_object", "json_schema"))
-    if kind != "json_schema":
-        return ResponseFormat("json_object" if kind == "json_object" else "text")
-    name = field.get("name")
-    shown = name_of(name, "invalid_value") if name else None
-    return ResponseFormat("json_schema", shown, schema_of(field.need("schema")))
-
-
 # The conversation.
 
 
-def _messages(given: Field) -> list[Message]:
+def _kept(previous: Field | None, served: Served, partition: str) -> list[Field]:
+    """The conversation that a request goes on from."""
+    if previous is None:
+        return []
+    identifier = previous.text()
+    if served.store is None:
+        raise previous.wrong(
+            "is not supported: this server keeps no responses (--store makes it); "
+            "send the whole conversation as input",
+            "unsupported_parameter",
+        )
+    found = served.store.conversation(identifier, partition)
+    if found is None:
+        raise previous.wrong(
+            f"is {quoted(identifier)}, which is not kept here (any more)", "previous_response_not_found"
+        )
+    return Field(found, "previous_response_id").items(limits.MESSAGES)
+
+
+def _items(given: Field) -> list[Field]:
+    """What a request says itself; a text is a user's message."""
     if isinstance(given.value, str):
-        return [Message("user", given.value)]
+        return [Field({"role": "user", "content": given.value}, given.path)]
     items = given.items(limits.MESSAGES)
     if not items:
         raise given.wrong("must have at least one item")
+    return items
+
+
+def _messages(items: list[Field]) -> list[Message]:
     history = _History()
+    if len(items) > limits.MESSAGES:
+        most = limits.MESSAGES
+        raise items[-1].wrong(f"is one of {len(items)} items, at most {most} are allowed", "array_too_long")
     for each in items:
-        _ITEMS.get(_kind(each), _leave_out)(history, each)
+        _ITEM_READERS.get(_kind(each), _leave_out)(history, each)
     return history.finished()
 
 
@@ -175,13 +200,15 @@ def _call(history: _History, item: Field) -> None:
             id=item.need("call_id").text(),
             name=item.need("name").short_text(limits.HISTORY_NAME),
             arguments=arguments_text(item.need("arguments")),
+            place=f"{item.path}.arguments",
         )
     )
 
 
 def _result(history: _History, item: Field) -> None:
     text = content_text(item.get("output"))
-    history.add(Message("tool", text or "", tool_call_id=item.need("call_id").text()))
+    identifier = item.need("call_id")
+    history.add(Message("tool", text or "", tool_call_id=identifier.text(), place=identifier.path))
 
 
 def _thought(history: _History, item: Field) -> None:
@@ -202,7 +229,7 @@ def _leave_out(history: _History, item: Field) -> None:
     """An item that is not shown to the model."""
 
 
-_ITEMS = {
+_ITEM_READERS = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _result,

@@ -14,7 +14,8 @@ from server.turn import Sampling
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-def sampling(root: Field, vocabulary: int) -> Sampling:
+def sampling(root: Field, vocabulary: int, alternatives: int | None = None) -> Sampling:
+    """``alternatives`` are the logprobs asked for at each token, None where there are to be none."""
     default = Sampling()
     seed = root.get("seed")
     return Sampling(
@@ -27,7 +28,7 @@ def sampling(root: Field, vocabulary: int) -> Sampling:
         repeat_penalty=number(root, "repeat_penalty", default.repeat_penalty, limits.REPEAT_PENALTY),
         seed=seed.integer() % 2**32 if seed else None,
         logit_bias=_logit_bias(root, vocabulary),
-        top_logprobs=_top_logprobs(root),
+        top_logprobs=alternatives,
     )
 
 
@@ -47,7 +48,8 @@ def _bias(field: Field, key: str, value: Any, vocabulary: int) -> tuple[int, flo
     return int(key), Field(value, f"{field.path}.{key}").number(limits.BIAS)
 
 
-def _top_logprobs(root: Field) -> int | None:
+def top_logprobs(root: Field) -> int | None:
+    """As chat completions ask for them."""
     wanted = flag(root, "logprobs", False)
     top = root.get("top_logprobs")
     if top and not wanted and top.integer(0, limits.TOP_LOGPROBS):

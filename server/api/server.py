@@ -24,6 +24,7 @@ from server.api import limits
 from server.api.app import create_app
 from server.api.auth import Keys
 from server.api.connection import Connections
+from server.api.store import Store
 from server.errors import StartupFailed
 from server.frames import ModelFacts
 from server.settings import Settings
@@ -71,7 +72,9 @@ class Server:
         self.address = _address(*listener.getsockname()[:2])
         self.supervisor = Supervisor(settings, command=command, timing=timing)
         self.connections = Connections(settings.max_connections, settings.receive_timeout)
-        self._http = _Http(_config(create_app(settings, self.supervisor, keys), self.connections))
+        self._store = Store.of(settings)
+        app = create_app(settings, self.supervisor, keys, self._store)
+        self._http = _Http(_config(app, self.connections))
         self._stopping = asyncio.Event()
         self._forced = asyncio.Event()
 
@@ -109,6 +112,8 @@ class Server:
             self.supervisor.kill()
             self._http.should_exit = self._http.force_exit = True
             await asyncio.gather(life, self.supervisor.stop(), http, return_exceptions=True)
+            if self._store is not None:
+                self._store.close()
 
     async def _live(self, http: asyncio.Task[None], on_ready: OnReady) -> None:
         starting = asyncio.create_task(self.supervisor.start())

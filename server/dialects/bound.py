@@ -86,6 +86,10 @@ class BoundDialect:
                 return "", slots[name]
 
 
+PLAIN = BoundDialect(Dialect("plain", "json_object", (), {}))
+"""For answers to raw prompts: nothing in them is a marker, and no calls are."""
+
+
 def _id(dialect: Dialect, quoted: bool) -> str:
     """The pattern of a call's id: its number, or nine letters and digits, which is what every template that
     shows ids takes."""

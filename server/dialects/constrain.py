@@ -69,6 +69,12 @@ def compose(bound: BoundDialect, form: AnswerForm) -> str:
     return _Composer(bound, form).text()
 
 
+def compose_raw(markup: Iterable[int]) -> str:
+    """The grammar of an answer to a raw prompt: text, with any of these tokens of markup."""
+    tokens = ",".join(map(str, sorted(set(markup))))
+    return f"start: TEXT? (<[{tokens}]> TEXT?)*\nTEXT: /(?s:.+)/\n" if tokens else "start: /(?s:.*)/\n"
+
+
 class _Composer:
     def __init__(self, bound: BoundDialect, form: AnswerForm) -> None:
         self._bound = bound

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,13 @@ class Options:
 
 
 class Weights:
-    """A loaded model file, or only its vocabulary."""
+    """A loaded model file, or only its vocabulary. ``pooling`` is how the file wants the vectors of a text's
+    tokens to become one (GGUF's number); 0 if it does not, as of a model that generates."""
 
     def __init__(
         self, path: Path, *, gpu_layers: int = 0, mmap: bool = True, vocabulary_only: bool = False
     ) -> None:
+        self.path = path
         parameters = native.llama_model_default_params()
         parameters.vocab_only = vocabulary_only
         parameters.n_gpu_layers = gpu_layers
@@ -71,15 +73,27 @@ class Weights:
         self.architecture = metadata(self.pointer, "general.architecture") or "unknown"
         self.context_train = int(native.llama_model_n_ctx_train(self.pointer))
         self.layers = int(native.llama_model_n_layer(self.pointer)) + 1  # with the output layer
+        pooling = metadata(self.pointer, f"{self.architecture}.pooling_type") or ""
+        self.pooling = int(pooling) if pooling.isdecimal() else 0
+        names = ", ".join(each.name for each in gpus()) if gpu_layers else "CPU"
+        self.device = Device(names, self.layers, min(gpu_layers, self.layers))
         template = native.llama_model_chat_template(self.pointer, None)
         self.template: str | None = template.decode("utf-8", "replace") if template else None
 
-    def refuse_unless_generative(self, path: Path) -> None:
+    @classmethod
+    def opened(cls, path: Path, options: Options) -> Weights:
+        """The weights, on the devices that the options say. Raises ``StartupFailed``."""
+        return cls(path, gpu_layers=offload(path, options.gpu_layers), mmap=options.mmap)
+
+    def refuse_unless_generative(self) -> None:
         """Raises ``StartupFailed`` for models that do not continue text token by token."""
-        if not native.llama_model_has_decoder(self.pointer) or native.llama_model_has_encoder(self.pointer):
-            raise StartupFailed(f"{path.name} is not a text generation model ({self.architecture})")
+        name = self.path.name
+        causal = metadata(self.pointer, f"{self.architecture}.attention.causal") != "false"
+        decodes = causal and native.llama_model_has_decoder(self.pointer)
+        if not decodes or native.llama_model_has_encoder(self.pointer):
+            raise StartupFailed(f"{name} is not a text generation model ({self.architecture})")
         if native.llama_model_is_diffusion(self.pointer) or not self.tokens.size:
-            raise StartupFailed(f"{path.name} cannot be generated from token by token ({self.architecture})")
+            raise StartupFailed(f"{name} cannot be generated from token by token ({self.architecture})")
 
     def cell_bytes(self) -> int:
         """About how many bytes one context cell takes: keys and values of all layers, 16 bits each.
@@ -134,64 +148,47 @@ class Batch:
         self.count = end
         return end - 1
 
+    def ask_for_all(self) -> None:
+        """Makes every token's row be computed for reading."""
+        self._outputs[: self.count] = 1
 
-class Llama:
-    """A model with its context: one pool of ``context`` cells shared by ``sequences`` sequences."""
 
-    def __init__(self, path: Path, options: Options = Options()) -> None:
-        gpu_layers = offload(path, options.gpu_layers)
-        self.weights = Weights(path, gpu_layers=gpu_layers, mmap=options.mmap)
+class Context:
+    """Weights, which it owns, with a context in which batches of their tokens are evaluated. One pool of
+    ``context`` cells is shared by all sequences."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
         self._context: Any = None
         try:
-            self.weights.refuse_unless_generative(path)
-            self._start(path, options, gpu_layers)
+            self._start()
         except BaseException:
             self.close()
             raise
 
-    def _start(self, path: Path, options: Options, gpu_layers: int) -> None:
+    def _start(self) -> None:
+        """Makes the context, with ``_make``. Raises ``StartupFailed``."""
+        raise NotImplementedError
+
+    def _make(self, options: Options, context: int, parameters: Mapping[str, Any]) -> None:
+        """``parameters`` are llama.cpp's, beyond those that all contexts have alike."""
         weights = self.weights
-        names = ", ".join(each.name for each in gpus()) if gpu_layers else "CPU"
-        self.device = Device(names, weights.layers, min(gpu_layers, weights.layers))
-        self.slots = options.slots
-        self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
-        asked = options.context or min(weights.context_train, CONTEXT_LIMIT)
-        refuse_large_context(asked, weights.cell_bytes(), self.device.offloaded / weights.layers)
+        refuse_large_context(context, weights.cell_bytes(), weights.device.offloaded / weights.layers)
+        made = native.llama_context_default_params()
+        made.n_ctx = context
+        made.n_threads = made.n_threads_batch = options.threads or physical_cores()
+        made.kv_unified = True
+        made.no_perf = True
+        for name, value in parameters.items():
+            setattr(made, name, value)
         clear_complaints()
-        self._context = native.llama_init_from_model(weights.pointer, self._parameters(options, asked))
+        self._context = native.llama_init_from_model(weights.pointer, made)
         if not self._context:
-            raise StartupFailed(f"cannot make a context of {asked} tokens for {path.name}: {complaint()}")
+            name = weights.path.name
+            raise StartupFailed(f"cannot make a context of {context} tokens for {name}: {complaint()}")
         self._memory = native.llama_get_memory(self._context)
         self.context = int(native.llama_n_ctx(self._context))
         self.batch = Batch(int(native.llama_n_batch(self._context)))
-        self._row_type: Any = ctypes.c_float * weights.tokens.size
-        self.partial = self._warm_up()
-
-    def _parameters(self, options: Options, context: int) -> Any:
-        parameters = native.llama_context_default_params()
-        parameters.n_ctx = context
-        parameters.n_batch = BATCH
-        parameters.n_ubatch = MICRO_BATCH
-        parameters.n_seq_max = self.sequences
-        # At most one row a slot is read. Without this limit the compute buffer holds MICRO_BATCH rows.
-        parameters.n_outputs_max = self.sequences
-        parameters.n_threads = parameters.n_threads_batch = options.threads or physical_cores()
-        parameters.kv_unified = True
-        parameters.swa_full = True  # else a sliding window forgets what a shared prefix needs
-        parameters.no_perf = True
-        return parameters
-
-    def _warm_up(self) -> bool:
-        """Evaluates two tokens, which pages the weights in. Returns whether the end of a sequence can
-        be taken back and a part of it copied (not so with recurrent states)."""
-        self.batch.clear()
-        self.batch.add(0, 0, [0, 0], output=True)
-        if not self.decode():
-            raise StartupFailed("the context has no room for two tokens")
-        partial = self.remove(0, 1)
-        self.batch.clear()
-        native.llama_memory_clear(self._memory, True)
-        return partial
 
     def decode(self) -> bool:
         """Evaluates ``batch``. False when the cells do not suffice: nothing has changed then. Raises
@@ -204,6 +201,50 @@ class Llama:
             raise DecodeFailed(f"llama_decode returned {status}: {complaint()}")
         native.llama_synchronize(self._context)
         return True
+
+    def close(self) -> None:
+        if self._context:
+            native.llama_free(self._context)
+            self._context = None
+        self.weights.close()
+
+
+class Llama(Context):
+    """A model that generates, and its context of several sequences."""
+
+    def __init__(self, weights: Weights, options: Options = Options()) -> None:
+        self.slots = options.slots
+        self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
+        self._options = options
+        super().__init__(weights)
+
+    def _start(self) -> None:
+        weights = self.weights
+        weights.refuse_unless_generative()
+        parameters = {
+            "n_batch": BATCH,
+            "n_ubatch": MICRO_BATCH,
+            "n_seq_max": self.sequences,
+            # At most one row a slot is read. Without this limit the compute buffer holds MICRO_BATCH rows.
+            "n_outputs_max": self.sequences,
+            "swa_full": True,  # else a sliding window forgets what a shared prefix needs
+        }
+        asked = self._options.context or min(weights.context_train, CONTEXT_LIMIT)
+        self._make(self._options, asked, parameters)
+        self._row_type: Any = ctypes.c_float * weights.tokens.size
+        self.partial = self._warm_up()
+
+    def _warm_up(self) -> bool:
+        """Evaluates two tokens, which pages the weights in. Returns whether the end of a sequence can
+        be taken back and a part of it copied (not so with recurrent states)."""
+        self.batch.clear()
+        self.batch.add(0, 0, [0, 0], output=True)
+        if not self.decode():
+            raise StartupFailed("the context has no room for two tokens")
+        partial = self.remove(0, 1)
+        self.batch.clear()
+        native.llama_memory_clear(self._memory, True)
+        return partial
 
     def logits(self, index: int) -> Logits:
         """The row of a token that was added with ``output``: llama.cpp's own memory, overwritten by
@@ -226,9 +267,3 @@ class Llama:
     def drop(self, sequence: int) -> None:
         """Empties a sequence."""
         native.llama_memory_seq_rm(self._memory, sequence, -1, -1)
-
-    def close(self) -> None:
-        if self._context:
-            native.llama_free(self._context)
-            self._context = None
-        self.weights.close()

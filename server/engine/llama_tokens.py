@@ -16,23 +16,31 @@ class Tokens:
         self.size = int(native.llama_vocab_n_tokens(self.pointer))
         self.bos = _token(native.llama_vocab_bos(self.pointer))
         self.eos = _token(native.llama_vocab_eos(self.pointer))
+        self.fill_in = self._fill_in()
         self.adds_bos = bool(native.llama_vocab_get_add_bos(self.pointer))
         kind = int(native.llama_vocab_type(self.pointer))
         spaced = metadata(model, "tokenizer.ggml.add_space_prefix")
         self.prefixes_space = kind == native.LLAMA_VOCAB_TYPE_SPM and spaced != "false"
         self.tokenize_function = ctypes.cast(native._lib.llama_tokenize, ctypes.c_void_p).value
 
-    def tokenize(self, text: bytes, *, special: bool) -> list[int]:
-        """Ids of ``text`` without BOS. With ``special`` control tokens' texts become those tokens;
-        user-defined tokens match either way."""
+    def tokenize(self, text: bytes, *, special: bool, framed: bool = False) -> list[int]:
+        """Ids of ``text``; ``framed`` with BOS, EOS and the like where the vocabulary adds them. With
+        ``special`` control tokens' texts become those tokens; user-defined tokens match either way."""
         capacity = len(text) + 8
         for _attempt in range(2):
             ids = (ctypes.c_int32 * capacity)()
-            count = native.llama_tokenize(self.pointer, text, len(text), ids, capacity, False, special)
+            count = native.llama_tokenize(self.pointer, text, len(text), ids, capacity, framed, special)
             if count >= 0:
                 return ids[:count]
             capacity = -count
         raise AssertionError("llama_tokenize asks for more room than it said it needs")
+
+    def _fill_in(self) -> tuple[int, int, int] | None:
+        before, after, middle = (
+            _token(each(self.pointer))
+            for each in (native.llama_vocab_fim_pre, native.llama_vocab_fim_suf, native.llama_vocab_fim_mid)
+        )
+        return None if before is None or after is None or middle is None else (before, after, middle)
 
     def table(self) -> list[bytes]:
         """The bytes of every token; control tokens show their own text."""

@@ -1,6 +1,8 @@
 """What the runner needs of an engine, and nothing of how one works.
 
-Two engines fulfil it: ``llama`` with the ``scheduler`` (a real model) and ``scripted`` (given text).
+Two engines fulfil it: ``llama`` with the ``scheduler`` (a real model) and ``scripted`` (given text). Models
+that make embeddings have an ``embedder`` instead.
+
 Times are seconds of the monotonic clock, token ids those of the model's vocabulary. All methods are
 called from the runner's main thread, except those of ``Vocabulary``, which any thread may call.
 """
@@ -84,6 +86,22 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingJob:
+    """Texts to be embedded, as token ids; none is empty or longer than the context."""
+
+    request: int
+    texts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of one text of a request, numbered as a choice: 32-bit floats, little-endian."""
+
+    sequence: SequenceId
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """How busy an engine is."""
 
@@ -122,11 +140,17 @@ class Vocabulary(Protocol):
     adds_bos: bool
     bos_text: str
     eos_text: str
+    fill_in: tuple[int, int, int] | None
+    """The tokens before the beginning of a text, before its end, and before what is missing between them."""
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         """Token ids of ``text``, without BOS. With ``markup`` the text of control and user-defined
         tokens becomes those tokens; without it none of them can come out. Text that is ``continued``
         stands after other text: no blank is added before it."""
+        ...
+
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens of a whole text with those that the vocabulary puts around one (BOS, EOS, CLS ...)."""
         ...
 
     def single_token(self, text: str) -> int | None:
@@ -155,19 +179,37 @@ class ConstraintRefused(Exception):
     """The constraint engine does not take a grammar; the message says why, in its own words."""
 
 
-class Engine(Protocol):
-    """A batch of sequences that move on together, one ``step`` at a time."""
+class Worker(Protocol):
+    """What works off requests, one ``step`` at a time."""
 
     model: Model
     vocabulary: Vocabulary
 
+    def cancel(self, request: int) -> None:
+        """Forgets a request, waiting or running; unknown ids are ignored."""
+        ...
+
+    def step(self) -> Sequence[Progress | Embedding]:
+        """Evaluates one batch. Returns what came of it."""
+        ...
+
+    @property
+    def load(self) -> Load: ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a ``step`` would do anything."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Engine(Worker, Protocol):
+    """A batch of sequences that move on together."""
+
     def submit(self, job: Job) -> bool:
         """Queues a job; its sequences appear in the progress of later steps. Returns whether its pieces
         will follow the job's matcher: always, but for a script that holds something else."""
-        ...
-
-    def cancel(self, request: int) -> None:
-        """Forgets a request, waiting or running; unknown ids are ignored."""
         ...
 
     def step(self) -> list[Progress]:
@@ -193,13 +235,3 @@ class Engine(Protocol):
         """The cost so far of a request not yet forgotten, and of one whose last choice was just
         finished, once."""
         ...
-
-    @property
-    def load(self) -> Load: ...
-
-    @property
-    def busy(self) -> bool:
-        """Whether a ``step`` would do anything."""
-        ...
-
-    def close(self) -> None: ...

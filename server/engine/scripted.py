@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,6 +106,7 @@ class ByteVocabulary:
         self.adds_bos = False
         self.bos_text = ""
         self.eos_text = _MARKUP[1]
+        self.fill_in: tuple[int, int, int] | None = None
         self._tokenizer = LLTokenizer("byte")
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
@@ -117,6 +118,9 @@ class ByteVocabulary:
             for inner, piece in enumerate(part.split(_MARKUP[1])):
                 tokens += [257] * (inner > 0) + list(piece.encode())
         return tokens
+
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
 
     def single_token(self, text: str) -> int | None:
         return 256 + _MARKUP.index(text) if text in _MARKUP else None
@@ -234,6 +238,9 @@ class ScriptedEngine:
             self._running[sequence] = _Sequence(job, answer, due, pieces=answer.played(0))
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
+        if state.job.max_tokens == 0:
+            state.done = True
+            return Progress(sequence, (), Ended.LENGTH)
         if state.played == len(state.pieces):
             _fault(state.answer.fault)
             state.done = True

@@ -35,13 +35,14 @@ class EngineVocabulary(Vocabulary, Protocol):
 
 class LlamaVocabulary:
     """See ``protocol.Vocabulary``. ``markers`` are the texts that dialects use; ``ends`` are all tokens that
-    end generation."""
+    end generation. Without ``constrains`` no matchers are made; not every vocabulary is fit for them."""
 
-    def __init__(self, tokens: Tokens, markers: Iterable[str] = ()) -> None:
+    def __init__(self, tokens: Tokens, markers: Iterable[str] = (), *, constrains: bool = True) -> None:
         self._tokens = tokens
         self.size = tokens.size
         self.bos = tokens.bos
         self.adds_bos = tokens.adds_bos
+        self.fill_in = tokens.fill_in
         self._table = tokens.table()
         self.bos_text = self._text(tokens.bos)
         self.eos_text = self._text(tokens.eos)
@@ -49,7 +50,8 @@ class LlamaVocabulary:
         self._markup = self._markup_tokens(frozenset(each.encode() for each in markers))
         self._texts = tuple(sorted(self._markup, key=lambda text: (-len(text), text)))
         self._matched = _pattern(text for text in self._texts if len(text) > 1)
-        self._llguidance = self._tokenizer()
+        self._llguidance = self._tokenizer() if constrains else None
+        self._before, self._after = _frame(tokens)
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         """See ``protocol.Vocabulary``. ``continued`` text follows other text: no leading space is added
@@ -60,6 +62,9 @@ class LlamaVocabulary:
         for piece in self._unmarked(text):
             ids += self._ids(piece, special=False, continued=continued or bool(ids))
         return ids
+
+    def framed(self, tokens: Sequence[int]) -> list[int]:
+        return [*self._before, *tokens, *self._after]
 
     def single_token(self, text: str) -> int | None:
         return self._markup.get(text)
@@ -77,6 +82,8 @@ class LlamaVocabulary:
             self._llguidance = self._tokenizer()
 
     def matcher(self, constraint: str) -> LLMatcher:
+        if self._llguidance is None:
+            raise ConstraintRefused("nothing is generated with this vocabulary")
         grammar = LLMatcher.grammar_from_lark(constraint)
         matcher = LLMatcher(self._llguidance, grammar, log_level=0, limits=ENGINE_LIMITS)
         if matcher.is_error():
@@ -137,6 +144,13 @@ def looks_like_markup(data: bytes) -> bool:
     if len(text) < 3 or not any(text.startswith(left) and text.endswith(right) for left, right in _PAIRS):
         return False
     return text.strip("</>").lower() not in _HTML.split()
+
+
+def _frame(tokens: Tokens) -> tuple[list[int], list[int]]:
+    """The tokens before and after a whole text, found by one of a single letter."""
+    letter, whole = (tokens.tokenize(b"a", special=False, framed=framed) for framed in (False, True))
+    before = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
+    return whole[:before], whole[before + len(letter) :]
 
 
 def _ends(tokens: Tokens) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from server.errors import InvalidRequest
-from server.turn import Message
+from server.turn import Message, ToolCall
 
 Rendered = dict[str, Any]
 Hide = Callable[[str], str]
@@ -64,9 +64,8 @@ def _message(message: Message, index: int, ids: _Ids, hide: Hide) -> Rendered:
         if message.reasoning:
             result["reasoning_content"] = hide(message.reasoning)
         if message.tool_calls:
-            param = f"messages[{index}].tool_calls"
             result["tool_calls"] = [
-                _call(hide(id), hide(call.name), mapped(_object(call.arguments, f"{param}[{at}]"), hide))
+                _call(hide(id), hide(call.name), mapped(_arguments(call, index, at), hide))
                 for at, (id, call) in enumerate(zip(ids.opened(message), message.tool_calls, strict=True))
             ]
     return result
@@ -100,10 +99,9 @@ class _Ids:
         unasked = (at for at, (id, _) in enumerate(self._open) if not given or id not in self._asked_for)
         for at in itertools.chain(same, unasked):
             return self._open.pop(at)
-        field = f"messages[{index}].tool_call_id"
+        field = message.place or f"messages[{index}].tool_call_id"
         raise InvalidRequest(
-            f"{field} must be that of an earlier call without a result: messages[{index}] answers none",
-            param=field,
+            f"{field} must be that of an earlier call without a result: it answers none", param=field
         )
 
     def _made_up(self) -> str:
@@ -112,6 +110,10 @@ class _Ids:
             id = f"call{self._made:05d}"
             if id not in self._taken:
                 return id
+
+
+def _arguments(call: ToolCall, message: int, at: int) -> dict[str, Any]:
+    return _object(call.arguments, call.place or f"messages[{message}].tool_calls[{at}].function.arguments")
 
 
 def _object(text: str, param: str) -> dict[str, Any]:
@@ -157,8 +159,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def _refuse_arguments(param: str, why: str) -> NoReturn:
-    field = f"{param}.function.arguments"
-    raise InvalidRequest(f"{field} {why}", code="invalid_arguments", param=field)
+    raise InvalidRequest(f"{param} {why}", code="invalid_arguments", param=param)
 
 
 def _results_in_call_order(messages: list[Rendered]) -> list[Rendered]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from server.dialects.bound import BoundDialect
 from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.dialect import Dialect
 from server.dialects.table import ALL_MARKERS
-from server.engine.protocol import Engine
+from server.engine.embedder import Embedder
+from server.engine.protocol import Engine, Worker
 from server.engine.scripted import ScriptedEngine, load_script
 from server.errors import TemplateFailed
 from server.frames import ModelFacts
@@ -30,19 +32,28 @@ class LoadedModel:
     facts: ModelFacts
 
 
-def load_model(settings: Settings) -> LoadedModel:
+@dataclass(frozen=True, slots=True)
+class LoadedEmbedder:
+    """A loaded model that makes embeddings and no text."""
+
+    engine: Embedder
+    facts: ModelFacts
+
+
+def load_model(settings: Settings) -> LoadedModel | LoadedEmbedder:
     """Loads the model of the settings (its ``model`` is a file's path here), or the script that stands in
     for one. Raises ``StartupFailed``."""
     if settings.script:
-        engine: Engine = ScriptedEngine(
-            load_script(settings.script), context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots
-        )
-    else:
-        engine = _llama_engine(settings)
+        script = load_script(settings.script)
+        context = settings.ctx or _SCRIPTED_CONTEXT
+        return model_of(ScriptedEngine(script, context=context, slots=settings.slots), settings)
+    engine = _llama_engine(settings)
+    if isinstance(engine, Embedder):
+        return LoadedEmbedder(engine, _embedder_facts(engine, settings))
     return model_of(engine, settings)
 
 
-def _llama_engine(settings: Settings) -> Engine:
+def _llama_engine(settings: Settings) -> Engine | Embedder:
     # Imported here so that a script runs without llama.cpp being loaded.
     from server.engine.load import load_engine
 
@@ -92,20 +103,37 @@ def _written(prompter: Prompter, calls: tuple[ToolCall, ...]) -> str:
 
 
 def _facts(engine: Engine, dialect: Dialect, settings: Settings, warnings: tuple[str, ...]) -> ModelFacts:
-    model = engine.model
     return ModelFacts(
-        name="scripted" if settings.script else Path(settings.model).stem,
-        architecture=model.architecture,
-        context=model.context,
-        context_train=model.context_train,
-        slots=model.slots,
+        **_facts_of_file(engine, settings),
         dialect=dialect.name,
         tools=True,
         parallel_calls=dialect.parallel,
         reasoning=dialect.reasoning is not None,
-        vocabulary=engine.vocabulary.size,
-        device=model.device.name,
-        layers=model.device.layers,
-        offloaded_layers=model.device.offloaded,
         warnings=warnings,
     )
+
+
+def _embedder_facts(embedder: Embedder, settings: Settings) -> ModelFacts:
+    return ModelFacts(
+        **_facts_of_file(embedder, settings),
+        dialect="none",
+        tools=False,
+        parallel_calls=False,
+        reasoning=False,
+        embedding=embedder.width,
+    )
+
+
+def _facts_of_file(worker: Worker, settings: Settings) -> dict[str, Any]:
+    model = worker.model
+    return {
+        "name": "scripted" if settings.script else Path(settings.model).stem,
+        "architecture": model.architecture,
+        "context": model.context,
+        "context_train": model.context_train,
+        "slots": model.slots,
+        "vocabulary": worker.vocabulary.size,
+        "device": model.device.name,
+        "layers": model.device.layers,
+        "offloaded_layers": model.device.offloaded,
+    }

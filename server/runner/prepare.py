@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import msgspec
 from llguidance import LLMatcher
 
-from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose
+from server.dialects.bound import PLAIN, BoundDialect
+from server.dialects.constrain import AnswerForm, CallableTool, ReasoningState, compose, compose_raw
 from server.dialects.extent import extent_of, keys_of
 from server.dialects.form import Notation, part_names, span_form
 from server.engine.protocol import ConstraintRefused, Job
@@ -25,6 +26,7 @@ from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
 from server.frames import Origin
 from server.prompt.prompt import Prompt
+from server.prompt.raw import raw_prompt
 from server.prompt.thinking import thinking_is_off
 from server.runner.model import LoadedModel
 from server.runner.origin import Origins
@@ -44,7 +46,8 @@ KEPT_CONSTRAINTS = 64
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """A turn ready to run. ``warnings`` are about the request; ``origin`` only where it is asked for."""
+    """A turn ready to run. ``warnings`` are about the request, ``echo`` is what its answers begin with;
+    ``origin`` only where it is asked for."""
 
     job: Job
     plan: AnswerPlan
@@ -52,6 +55,7 @@ class PreparedTurn:
     prepare_s: float
     warnings: tuple[Warning, ...] = ()
     origin: Origin | None = None
+    echo: str = ""
 
 
 class Preparer:
@@ -72,11 +76,11 @@ class Preparer:
         turn = _with(turn, named)
         tools = self._callable_tools(turn, named)
         response = self._response(turn.response_format)
-        prompt = self._without_thought(turn, self._model.prompter.prompt(turn))
+        prompt = self._prompt(turn)
         room = self._room(prompt, turn)
         reasoning = self._reasoning(turn, prompt)
         form = self._form(turn, tools, response, reasoning)
-        constraint = compose(self._model.bound, form)
+        constraint = self._constraint(turn, form)
         _log.debug("request %d reads %r", request, prompt.text)
         _log.debug("request %d is held to %r", request, constraint)
         job = Job(
@@ -91,8 +95,19 @@ class Preparer:
         )
         plan = self._plan(turn, form, tools, response)
         origin, cut = self._origins.of(prompt.tokens, constraint) if turn.debug else (None, [])
+        echo = prompt.text if turn.raw and turn.raw.echo else ""
         took = time.monotonic() - started
-        return PreparedTurn(job, plan, constraint, took, (*warnings, *cut), origin)
+        return PreparedTurn(job, plan, constraint, took, (*warnings, *cut), origin, echo)
+
+    def rendered(self, turn: Turn) -> Prompt:
+        """What the model would read, whether or not it fits. Raises ``InvalidRequest`` and its kinds."""
+        named, _ = self._named(turn)
+        return self._prompt(_with(turn, named))
+
+    def _prompt(self, turn: Turn) -> Prompt:
+        if turn.raw is not None:
+            return raw_prompt(turn.raw, self._model.engine.vocabulary)
+        return self._without_thought(turn, self._model.prompter.prompt(turn))
 
     # What is asked for.
 
@@ -108,7 +123,7 @@ class Preparer:
                     check_all(_schemas(turn.tools))  # names all bad tools at once
                     raise
                 if turn.on_bad_tool == "relax":
-                    self._refuse_markup(tool.name, f"tools[{number}].function.name")
+                    self._refuse_markup(tool.name, _name_place(number, tool))
                     named[tool.name] = prepared(ANY_OBJECT, "", as_object=True)
                 done = "dropped" if turn.on_bad_tool == "drop" else "not held to"
                 warnings.append(Warning(f"tool_{done.replace(' ', '_')}", error.message, tool.name))
@@ -116,8 +131,8 @@ class Preparer:
 
     def _held_to(self, number: int, tool: Tool) -> Prepared:
         """The schema of a tool. Raises ``InvalidSchema``."""
-        param = f"tools[{number}].function.parameters"
-        self._refuse_markup(tool.name, f"tools[{number}].function.name")
+        param = _schema_place(number, tool)
+        self._refuse_markup(tool.name, _name_place(number, tool))
         schema = prepared(tool.parameters or NO_ARGUMENTS, param, as_object=True)
         self._refuse_markup_in(schema, param, f"tool {quoted(tool.name)}: ")
         if self._span.notation is not Notation.JSON:
@@ -135,7 +150,7 @@ class Preparer:
         if wanted.kind == "text":
             return None
         schema = wanted.schema or ANY_OBJECT
-        param = "response_format.json_schema.schema"
+        param = wanted.place or "response_format.json_schema.schema"
         result = prepared(schema, param, as_object=wanted.kind == "json_object")
         self._refuse_markup_in(result, param, "")
         return result
@@ -162,7 +177,7 @@ class Preparer:
                 f"This model's maximum context length is {context} tokens. However, your messages and tools "
                 f"resulted in {used} tokens (prompt is too long: {used} tokens > {context} maximum). "
                 "Please reduce the length of the messages or tools.",
-                param="messages",
+                param=turn.place,
             )
         wanted = self._default_room(used) if turn.max_tokens is None else turn.max_tokens
         return min(wanted, (context - used) // turn.choices or 1)
@@ -192,8 +207,9 @@ class Preparer:
         """The prompt, a thought that it opens closed again where there is to be none."""
         if not prompt.reasoning_open or self._reasoning_budget(turn) != 0:
             return prompt
-        tokens = (*prompt.tokens, *self._closing(""))
-        return dataclasses.replace(prompt, tokens=tokens, reasoning_open=False, reasoning_over=True)
+        closing = self._closing("")
+        text = b"".join(map(self._model.engine.vocabulary.data, closing)).decode("utf-8", "replace")
+        return Prompt((*prompt.tokens, *closing), prompt.text + text, False, reasoning_over=True)
 
     def _thought_limit(self, turn: Turn, reasoning: ReasoningState) -> ThoughtLimit | None:
         budget = self._reasoning_budget(turn)
@@ -230,7 +246,7 @@ class Preparer:
     ) -> AnswerPlan:
         strict = {tool.name for tool in turn.tools if tool.strict or form.must_call}
         return AnswerPlan(
-            bound=self._model.bound,
+            bound=self._bound(turn),
             tools={name: self._held_tool(schema, name in strict) for name, schema in tools.items()},
             response=_held(response, True) if response else None,
             reasoning=form.reasoning,
@@ -273,6 +289,15 @@ class Preparer:
             )
 
     # The constraint.
+
+    def _bound(self, turn: Turn) -> BoundDialect:
+        return self._model.bound if turn.raw is None else PLAIN
+
+    def _constraint(self, turn: Turn, form: AnswerForm) -> str:
+        if turn.raw is None or form.response is not None:
+            return compose(self._bound(turn), form)
+        single = self._model.engine.vocabulary.single_token
+        return compose_raw(token for text in self._markup if (token := single(text)) is not None)
 
     def _matcher(self, constraint: str) -> LLMatcher:
         known = self._matchers.get(constraint)
@@ -317,7 +342,16 @@ def _spells(what: str, markup: str, param: str) -> InvalidSchema:
 def _schemas(tools: Iterable[Tool]) -> Iterator[tuple[str, str, str]]:
     """The tools' names, schemas and fields."""
     for number, tool in enumerate(tools):
-        yield tool.name, tool.parameters or NO_ARGUMENTS, f"tools[{number}].function.parameters"
+        yield tool.name, tool.parameters or NO_ARGUMENTS, _schema_place(number, tool)
+
+
+def _schema_place(number: int, tool: Tool) -> str:
+    return tool.place or f"tools[{number}].function.parameters"
+
+
+def _name_place(number: int, tool: Tool) -> str:
+    function, _, _ = _schema_place(number, tool).rpartition(".")
+    return f"{function}.name"
 
 
 def _with(turn: Turn, named: Mapping[str, Prepared]) -> Turn:

@@ -1,7 +1,8 @@
 """The runner process: frames in, frames out, and the decode loop between them.
 
 Three threads: the main one runs the decode loop and is the only one to touch the engine; one reads
-frames; one prepares arriving requests. When the parent is gone the socket ends, and so does this process.
+frames; one prepares arriving requests and replies to questions. When the parent is gone the socket ends,
+and so does this process.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import NoReturn
 import msgspec
 
 from server import frames, logs
-from server.engine.protocol import Engine, Progress
+from server.engine.protocol import Embedding, Progress
 from server.errors import StartupFailed, ToolspanError
 from server.frames import (
+    Ask,
     BrokenFrame,
     Cancel,
     FromRunner,
@@ -31,11 +33,14 @@ from server.frames import (
     Rejected,
     Shutdown,
     Status,
+    Told,
     ToRunner,
 )
 from server.logs import where
-from server.runner.model import LoadedModel, load_model
-from server.runner.prepare import PreparedTurn, Preparer
+from server.runner.desk import Prepared, desk_of
+from server.runner.embedding import EmbeddingRequest, PreparedEmbedding
+from server.runner.model import LoadedEmbedder, LoadedModel, load_model
+from server.runner.prepare import PreparedTurn
 from server.runner.request import Request
 from server.settings import Settings
 
@@ -78,13 +83,14 @@ class Channel:
 class Runner:
     """The decode loop over one loaded model."""
 
-    def __init__(self, model: LoadedModel, settings: Settings, channel: Channel) -> None:
-        self._engine: Engine = model.engine
+    def __init__(self, model: LoadedModel | LoadedEmbedder, settings: Settings, channel: Channel) -> None:
+        self._model = model
+        self._engine = model.engine
         self._channel = channel
-        self._preparer = Preparer(model, settings)
-        self._inbox: queue.SimpleQueue[PreparedTurn | Cancel | Shutdown] = queue.SimpleQueue()
-        self._to_prepare: queue.SimpleQueue[Generate] = queue.SimpleQueue()
-        self._requests: dict[int, Request] = {}
+        self._desk = desk_of(model, settings)
+        self._inbox: queue.SimpleQueue[Prepared | Cancel | Shutdown] = queue.SimpleQueue()
+        self._to_prepare: queue.SimpleQueue[Generate | Ask] = queue.SimpleQueue()
+        self._requests: dict[int, Request | EmbeddingRequest] = {}
         self._arriving: set[int] = set()
         self._cancelled: set[int] = set()
         self._preparing_since: float | None = None
@@ -97,7 +103,7 @@ class Runner:
 
     def _take(self, frame: ToRunner) -> None:
         match frame:
-            case Generate():
+            case Generate() | Ask():
                 self._arriving.add(frame.id)
                 self._to_prepare.put(frame)
             case Cancel() if frame.id in self._arriving:
@@ -125,7 +131,7 @@ class Runner:
             self._send_status()
         self._engine.close()
 
-    def _advance(self, progress: Progress) -> None:
+    def _advance(self, progress: Progress | Embedding) -> None:
         """Takes what a step made of one sequence. What goes wrong here ends that request alone."""
         identity = progress.sequence.request
         request = self._requests.get(identity)
@@ -140,9 +146,13 @@ class Runner:
         if request.done:
             del self._requests[identity]
 
-    def _prepare(self, frame: Generate) -> None:
+    def _prepare(self, frame: Generate | Ask) -> None:
         try:
-            self._inbox.put(self._preparer.prepare(frame.id, frame.turn))
+            made = self._desk.take(frame)
+            if isinstance(made, PreparedTurn | PreparedEmbedding):
+                self._inbox.put(made)
+            elif self._arrived(frame.id):
+                self._channel.send(Told(frame.id, made))
         except ToolspanError as error:
             self._reject(frame.id, error)
         except Exception as error:
@@ -174,14 +184,23 @@ class Runner:
                     return False
                 case Cancel():
                     self._cancel(item.id)
-                case PreparedTurn():
+                case _:
                     self._accept(item)
 
-    def _accept(self, prepared: PreparedTurn) -> None:
+    def _accept(self, prepared: Prepared) -> None:
         if self._arrived(prepared.job.request):
-            request = Request(prepared, self._engine)
+            request = self._started(prepared)
             self._requests[prepared.job.request] = request
-            self._channel.send(request.accepted())
+            for frame in request.begun():
+                self._channel.send(frame)
+
+    def _started(self, prepared: Prepared) -> Request | EmbeddingRequest:
+        model = self._model
+        if isinstance(model, LoadedModel):
+            assert isinstance(prepared, PreparedTurn)
+            return Request(prepared, model.engine)
+        assert isinstance(prepared, PreparedEmbedding)
+        return EmbeddingRequest(prepared, model.engine)
 
     def _cancel(self, identity: int) -> None:
         if self._requests.pop(identity, None) is not None:

@@ -1,8 +1,8 @@
 """The work of ``toolspan render``: what a template makes of a conversation. No weights are loaded.
 
-``python -m server.runner.render TURN KIND SOURCE``: a file with a ``Turn`` as JSON, then ``--model`` and a
-GGUF or ``--template`` and a file. What comes on standard input, if that is no terminal, is read as the
-model's answer.
+``python -m server.runner.render TURN KIND SOURCE [--prompt]``: a file with a ``Turn`` as JSON, then
+``--model`` and a GGUF or ``--template`` and a file. What comes on standard input, if that is no terminal, is
+read as the model's answer. With ``--prompt`` nothing is shown but the prompt's text, as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from server.dialects.detect import detect
 from server.dialects.table import ALL_MARKERS
 from server.engine.protocol import Ended, Engine, Model, Piece, Progress, SequenceId, Vocabulary
 from server.engine.scripted import ByteVocabulary
-from server.errors import ToolspanError
+from server.errors import StartupFailed, ToolspanError
 from server.events import CallArguments, CallEnd, CallStart, Event, Finish, Reasoning, Text
 from server.runner.answer import Answer
 from server.runner.model import LoadedModel, model_of
@@ -38,13 +38,17 @@ class _NoEngine:
         self.model = Model(architecture, _CONTEXT, _CONTEXT, 1, template)
 
 
-def main(turn_file: str, kind: str, source: str) -> int:
+def main(turn_file: str, kind: str, source: str, *alone: str) -> int:
     turn = msgspec.json.decode(Path(turn_file).read_bytes(), type=Turn)
-    engine = _of_model(Path(source)) if kind == "--model" else _of_template(Path(source))
     settings = Settings(model=source)
     try:
+        engine = _of_model(Path(source)) if kind == "--model" else _of_template(Path(source))
         model = model_of(cast(Engine, engine), settings)
-        prepared = Preparer(model, settings).prepare(0, turn)
+        preparer = Preparer(model, settings)
+        if alone:
+            print(preparer.rendered(turn).text, end="")
+            return 0
+        prepared = preparer.prepare(0, turn)
     except ToolspanError as error:
         print(f"toolspan: {error.message}", file=sys.stderr)
         return 1
@@ -66,6 +70,8 @@ def _of_model(file: Path) -> _NoEngine:
     from server.engine.vocabulary import LlamaVocabulary
 
     weights = Weights(file, vocabulary_only=True)
+    if weights.pooling:
+        raise StartupFailed(f"{file.name} makes embeddings and reads no messages")
     return _NoEngine(LlamaVocabulary(weights.tokens, ALL_MARKERS), weights.template, "gguf")
 
 

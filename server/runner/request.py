@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from server.engine.protocol import Engine, Progress, SequenceId, Tally
+from server.engine.protocol import Embedding, Engine, Progress, SequenceId, Tally
 from server.errors import ToolspanError
-from server.events import Timings, Usage
+from server.events import Text, Timings, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
 from server.runner.origin import Told
@@ -28,15 +28,20 @@ class Request:
         self._unfinished = set(range(prepared.job.choices))
         self._told = Told(prepared.job.choices) if prepared.origin else None
 
-    def accepted(self) -> Accepted:
-        return Accepted(self._id, len(self._prepared.job.prompt), self._prepared.origin)
+    def begun(self) -> Iterator[FromRunner]:
+        """The frames of a request before anything is generated."""
+        yield Accepted(self._id, len(self._prepared.job.prompt), self._prepared.origin)
+        if echo := self._prepared.echo:
+            for choice in sorted(self._unfinished):
+                yield Emitted(self._id, choice, (Text(echo),))
 
     @property
     def done(self) -> bool:
         return not self._unfinished
 
-    def take(self, progress: Progress) -> Iterator[FromRunner]:
+    def take(self, progress: Progress | Embedding) -> Iterator[FromRunner]:
         """The frames of one step of one choice; tells the engine how that sequence goes on."""
+        assert isinstance(progress, Progress)
         sequence = progress.sequence
         if sequence.choice not in self._unfinished:
             return

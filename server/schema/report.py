@@ -20,6 +20,7 @@ from server.schema.drafts import Draft
 from server.schema.lower import RULES, TOO_MUCH, Lowered, lower
 from server.schema.problem import Problem, Refused
 from server.schema.verify import asserts_format
+from server.turn import MOST_TOOLS
 
 Held = Literal["enforced", "verified", "annotation"]
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -34,6 +35,7 @@ _WITH = {
 }
 """Keywords that mean something beside another one only, and fare as that does."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TOO_MANY = Problem("too_many_tools", "", "", f"a request may have {MOST_TOOLS} tools, and these are more")
 
 
 class Keyword(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +77,9 @@ def report(tools: list[Any]) -> list[ToolReport]:
     ``parameters``, ``input_schema`` or ``inputSchema`` (MCP). Those of other types are left out, as they are
     in requests."""
     seen: set[str] = set()
-    return [_tool(each, seen) for each in tools if not _is_other(each)]
+    functions = [each for each in tools if not _is_other(each)]
+    reports = [_tool(each, seen) for each in functions[:MOST_TOOLS]]
+    return reports + [_refused(_name_of(each), _TOO_MANY) for each in functions[MOST_TOOLS:]]
 
 
 def _is_other(tool: Any) -> bool:
@@ -83,13 +87,13 @@ def _is_other(tool: Any) -> bool:
 
 
 def _tool(tool: Any, seen: set[str]) -> ToolReport:
-    described = tool.get("function", tool) if isinstance(tool, dict) else None
-    if not isinstance(described, dict):
+    described = _described(tool)
+    if described is None:
         return _refused("", Problem("invalid_tool", "", "", "a tool is an object"))
     name = described.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         problem = Problem("invalid_tool_name", "", "", "a name is 1 to 64 letters, digits, '_', '-' or '.'")
-        return _refused(_shown(name) if isinstance(name, str) else "", problem)
+        return _refused(_name_of(tool), problem)
     if name in seen:
         return _refused(name, Problem("duplicate_tool", "", "", "an earlier tool has this name"))
     seen.add(name)
@@ -103,6 +107,17 @@ def _tool(tool: Any, seen: set[str]) -> ToolReport:
         return _refused(name, refused.problem)
     lowered = lower(checked, as_object=True)
     return ToolReport(name, checked.draft.value, lowered.exact, None, tuple(_keywords(checked, lowered)))
+
+
+def _described(tool: Any) -> dict[str, Any] | None:
+    described = tool.get("function", tool) if isinstance(tool, dict) else None
+    return described if isinstance(described, dict) else None
+
+
+def _name_of(tool: Any) -> str:
+    """A tool's name, if it has one, as it can be printed."""
+    name = (_described(tool) or {}).get("name")
+    return _shown(name) if isinstance(name, str) else ""
 
 
 def _shown(text: str) -> str:

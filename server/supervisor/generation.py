@@ -7,21 +7,22 @@ import time
 from collections.abc import Callable
 
 from server.errors import ToolspanError
-from server.frames import Accepted, Emitted, Finished
+from server.frames import Accepted, Emitted, Finished, Question, Told
 from server.turn import Turn
 
-AnswerFrame = Accepted | Emitted | Finished
+AnswerFrame = Accepted | Emitted | Finished | Told
 
 
 class Generation:
-    """The frames of one request: ``Accepted``, then ``Emitted`` ..., then ``Finished``.
+    """The frames of one request: ``Accepted``, then ``Emitted`` ..., then ``Finished``; or ``Told`` alone,
+    for a question. ``work`` is what was asked for.
 
     Raises what the runner answered instead, or ``Unavailable`` when it is gone. ``close`` cancels the
     request unless it has ended; it may be called at any time, and it must be called.
     """
 
-    def __init__(self, turn: Turn, release: Callable[[], None]) -> None:
-        self.turn = turn
+    def __init__(self, work: Turn | Question, release: Callable[[], None]) -> None:
+        self.work = work
         self.started = time.monotonic()
         self._release = release
         self._inbox: asyncio.Queue[AnswerFrame | ToolspanError] = asyncio.Queue()
@@ -40,7 +41,7 @@ class Generation:
         if isinstance(item, ToolspanError):
             self._ended = True
             raise item
-        self._ended = isinstance(item, Finished)
+        self._ended = isinstance(item, Finished | Told)
         return item
 
     def close(self) -> None:

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from server.frames import Question
 from server.turn import Turn
 
 log = logging.getLogger("toolspan.supervisor")
+
+Work = Turn | Question
 
 
 class Quarantine:
@@ -28,10 +31,10 @@ class Quarantine:
         self._seen: dict[bytes, list[float]] = {}
         self._refused: dict[bytes, float] = {}
 
-    def blame(self, turns: Iterable[Turn]) -> None:
+    def blame(self, requests: Iterable[Work]) -> None:
         """A runner died while it had these."""
         now = self._clock()
-        for digest in {_digest(turn) for turn in turns}:
+        for digest in {_digest(each) for each in requests}:
             times = [each for each in self._seen.pop(digest, []) if now - each < self._window]
             self._seen[digest] = [*times, now]
             if len(times) + 1 >= self._deaths:
@@ -41,17 +44,17 @@ class Quarantine:
             for digest in list(table)[: -self.REMEMBERED]:
                 del table[digest]
 
-    def clear(self, turn: Turn) -> None:
+    def clear(self, work: Work) -> None:
         """A runner answered this."""
         if self._seen:
-            self._seen.pop(_digest(turn), None)
+            self._seen.pop(_digest(work), None)
 
-    def holds(self, turn: Turn) -> bool:
+    def holds(self, work: Work) -> bool:
         if not self._refused:
             return False
-        since = self._refused.get(_digest(turn))
+        since = self._refused.get(_digest(work))
         return since is not None and self._clock() - since < self.REFUSED_FOR
 
 
-def _digest(turn: Turn) -> bytes:
-    return hashlib.sha256(msgspec.msgpack.encode(turn)).digest()
+def _digest(work: Work) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(work)).digest()

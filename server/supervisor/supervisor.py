@@ -8,10 +8,12 @@ import enum
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from server.errors import (
+    GenerationTimeout,
     InvalidRequest,
     QueueFull,
     Remote,
@@ -22,6 +24,7 @@ from server.errors import (
 )
 from server.frames import (
     Accepted,
+    Ask,
     BrokenFrame,
     Cancel,
     Emitted,
@@ -31,22 +34,28 @@ from server.frames import (
     Generate,
     LoadFailed,
     ModelFacts,
+    Question,
     Ready,
     Rejected,
+    Reply,
     Shutdown,
     Status,
+    Told,
+    ToRunner,
     encode,
 )
 from server.programs import program
 from server.settings import Settings
 from server.supervisor.child import Child
 from server.supervisor.generation import Generation
-from server.supervisor.quarantine import Quarantine
+from server.supervisor.quarantine import Quarantine, Work
 from server.turn import Turn
 
 log = logging.getLogger("toolspan.supervisor")
 
 RUNNER = program("server.runner")
+
+_Reply = TypeVar("_Reply", bound=Reply)
 
 
 class State(enum.Enum):
@@ -120,13 +129,32 @@ class Supervisor:
 
     async def generate(self, turn: Turn) -> Generation:
         """Hands a turn to the runner. Raises ``Unavailable``, ``QueueFull`` or ``InvalidRequest``."""
-        child = self._admitting(turn)
+        return await self._handed_over(turn, lambda number: Generate(number, turn))
+
+    async def ask(self, question: Question, kind: type[_Reply]) -> _Reply:
+        """The reply to a question, which is of that kind. Raises what ``generate`` does, what the runner
+        refuses it with, and ``GenerationTimeout``."""
+        asked = await self._handed_over(question, lambda number: Ask(number, question))
+        limit = self._settings.generation_timeout
+        try:
+            async with asyncio.timeout(limit):
+                frame = await anext(asked)
+        except TimeoutError:
+            raise GenerationTimeout(f"the answer was not complete after {limit:g} s") from None
+        finally:
+            asked.close()
+        if not isinstance(frame, Told) or not isinstance(frame.reply, kind):
+            raise ToolspanError("the engine answered something else than it was asked")
+        return frame.reply
+
+    async def _handed_over(self, work: Work, frame: Callable[[int], ToRunner]) -> Generation:
+        child = self._admitting(work)
         number = next(self._ids)
         try:
-            data = encode(Generate(number, turn))
+            data = encode(frame(number))
         except BrokenFrame as error:
             raise TooLarge("the request is too large for the engine") from error
-        generation = Generation(turn, lambda: self._abandon(number))
+        generation = Generation(work, lambda: self._abandon(number))
         self._requests[number] = generation
         self._idle.clear()
         try:
@@ -172,7 +200,7 @@ class Supervisor:
         if self._child:
             self._child.kill()
 
-    def _admitting(self, turn: Turn) -> Child:
+    def _admitting(self, work: Work) -> Child:
         if self.state is State.STOPPING:
             raise Unavailable("the server is shutting down", code="draining", retry_after=10)
         if self.state is State.LOADING and not self._deaths:
@@ -181,7 +209,7 @@ class Supervisor:
             raise self._restarting()
         if len(self._requests) >= self.facts.slots + self._settings.queue:
             raise QueueFull("too many requests are waiting", retry_after=self._until_a_slot())
-        if self._quarantine.holds(turn):
+        if self._quarantine.holds(work):
             raise InvalidRequest(
                 "this request ended the engine several times and is refused", code="request_quarantined"
             )
@@ -279,7 +307,7 @@ class Supervisor:
         self.status = Status(active=0, waiting=0)
         if self.state is not State.STOPPING:
             self.state = State.DOWN
-            self._quarantine.blame(each.turn for each in self._requests.values())
+            self._quarantine.blame(each.work for each in self._requests.values())
         self._fail_all(Unavailable("the engine stopped during this request", retry_after=1))
 
     def _take(self, frame: FromRunner) -> None:
@@ -296,10 +324,12 @@ class Supervisor:
             case Accepted(number) | Emitted(number):
                 if generation := self._requests.get(number):
                     generation.put(frame)
-            case Finished(number):
+            case Finished(number) | Told(number):
                 if generation := self._forget(number):
-                    self._learn(generation)
+                    self._quarantine.clear(generation.work)
                     generation.put(frame)
+                    if isinstance(frame, Finished):
+                        self._learn(generation)
             case Rejected(number, error) | Failed(number, error):
                 if generation := self._forget(number):
                     generation.put(Remote(error))
@@ -307,7 +337,6 @@ class Supervisor:
                 raise BrokenFrame("a failed load after a good one")
 
     def _learn(self, generation: Generation) -> None:
-        self._quarantine.clear(generation.turn)
         self._mean_duration += 0.2 * (time.monotonic() - generation.started - self._mean_duration)
 
     async def _watch(self, child: Child) -> None:
