@@ -188,9 +188,11 @@ class Answers:
 
 
 def _started(begun: Accepted, encoder: Encoder) -> Iterator[Json]:
-    first, *others = encoder.start(begun)
-    yield first | {"debug": debug.of_origin(begun.origin)} if begun.origin else first
-    yield from others
+    chunks = list(encoder.start(begun))
+    if begun.origin:
+        first, *others = chunks or [encoder.silence()]
+        chunks = [first | {"debug": debug.of_origin(begun.origin)}, *others]
+    yield from chunks
 
 
 def _failure(request: Request, error: Exception) -> ErrorData:
