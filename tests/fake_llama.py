@@ -68,6 +68,7 @@ class FakeLlama:
         self.batches: list[list[tuple[int, int]]] = []
         self.rows: dict[int, Logits] = {}
         self.closed = False
+        self.lost: dict[int, int] = {}  # sequence -> the prefix from which on its window is whole
         self.broken: float | None = None
         self._likes = likes
 
@@ -92,7 +93,7 @@ class FakeLlama:
         return self.rows[index]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        assert self.partial
+        assert length >= self.shortest(source), "the prefix is incomplete"
         assert not self.held(target), "a sequence that is copied to is empty"
         assert len(self.held(source)) >= length
         for cell in self.cells:
@@ -112,6 +113,9 @@ class FakeLlama:
         for cell in self.cells:
             cell.sequences.discard(sequence)
         self.cells = [cell for cell in self.cells if cell.sequences]
+
+    def shortest(self, sequence: int) -> int:
+        return self.lost.get(sequence, 0) if self.partial else len(self.held(sequence))
 
     def close(self) -> None:
         self.closed = True

@@ -159,8 +159,42 @@ def test_states_that_cannot_be_taken_back_are_not_shared() -> None:
     assert (cache.cached_tokens, llama.cells) == (0, [])
     sequence = computed(llama, cache, "abcdef")
     cache.rewind(sequence, 6)
-    assert sequence.evaluated == 0
-    compute(llama, cache, sequence)
+    assert (sequence.evaluated, sequence.state) == (0, State.ORPHANED)
+    cache.close(sequence)
+    compute(llama, cache, opened(cache, "abcdef"))
+
+
+def test_a_prefix_that_lost_cells_of_its_window_is_not_taken() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    source = computed(llama, cache, "abcdefgh")
+    cache.close(source)
+    llama.lost[source.number] = 6
+    assert opened(cache, "abcdexyz").evaluated == 0
+    assert opened(cache, "abcdefxyz").evaluated == 6
+    cache.close(computed(llama, cache, "abcd"))
+    assert cache.cached_tokens == 8 + 4  # the longer one does not serve for it
+
+
+def test_a_leader_that_lost_the_prefix_orphans() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    leader = opened(cache, "a" * 50)
+    follower = opened(cache, "a" * 40 + "b")
+    llama.lost[leader.number] = 45
+    compute(llama, cache, leader)
+    assert (follower.state, follower.evaluated) == (State.ORPHANED, 0)
+
+
+def test_what_lost_cells_of_its_window_is_not_gone_on_from_earlier() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    sequence = computed(llama, cache, "abcdefgh")
+    llama.lost[sequence.number] = 6
+    cache.rewind(sequence, 8)
+    assert (sequence.evaluated, sequence.state) == (7, State.READY)
+    cache.rewind(sequence, 6)
+    assert (sequence.evaluated, sequence.state) == (0, State.ORPHANED)
 
 
 def test_partitions() -> None:

@@ -25,8 +25,8 @@ def llama(model_file: Callable[[str], Path]) -> Iterator[Llama]:
 @pytest.fixture(autouse=True)
 def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "llama" in request.fixturenames:
-        loaded = request.getfixturevalue("llama")
+    for name in {"llama", "windowed"} & set(request.fixturenames):
+        loaded = request.getfixturevalue(name)
         for sequence in range(loaded.sequences):
             loaded.drop(sequence)
 
@@ -85,6 +85,37 @@ def test_a_mistake_is_an_error_and_not_the_end(llama: Llama) -> None:
     llama.batch.add(0, 0, TEXT, output=True)
     with pytest.raises(DecodeFailed, match="positions"):
         llama.decode()
+
+
+@pytest.fixture(scope="module")
+def windowed(model_file: Callable[[str], Path]) -> Iterator[Llama]:
+    loaded = Llama(model_file("gemma3-270m"), Options(context=2048, slots=2, cached=2, threads=1))
+    yield loaded
+    loaded.close()
+
+
+STORY = "".join(f"On day {day} the ship sailed {day * 7} miles and then rested. " for day in range(90))
+
+
+@pytest.mark.model
+def test_a_prefix_beyond_a_sliding_window_is_whole_or_not_offered(windowed: Llama) -> None:
+    llama, length = windowed, 600
+    text = llama.weights.tokens.tokenize(STORY.encode(), special=False)[:1500]
+    assert llama.weights.window == 512
+    evaluate(llama, 1, 0, text[:length])
+    alone = evaluate(llama, 1, length, text[length : length + 1])
+    llama.drop(1)
+    evaluate(llama, 1, 0, text[:100])
+    evaluate(llama, 0, 0, text)
+    assert llama.shortest(0) == 0
+    llama.copy(0, 2, length)
+    copied = evaluate(llama, 2, length, text[length : length + 1])
+    # Where a sequence's cells lie moves the logits of this model by up to 1.5, its likeliest tokens by less.
+    assert copied.argmax() == alone.argmax()
+    llama.drop(1)
+    llama.drop(2)
+    evaluate(llama, 3, 0, text[:400])  # finds room among the cells that are out of the long one's window
+    assert llama.shortest(0) > length
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-6, 1.0])

@@ -38,6 +38,8 @@ class Memory(Protocol):
 
     def drop(self, sequence: int) -> None: ...
 
+    def shortest(self, sequence: int) -> int: ...
+
 
 class Cells:
     """The accounts of the context's cells: how many sequences hold each. Numbers are not llama.cpp's
@@ -78,7 +80,7 @@ class Owner:
 class State(enum.Enum):
     READY = "ready"
     FOLLOWING = "following"  # waits until its leader has computed the prefix they share
-    ORPHANED = "orphaned"  # its leader will not: it has to be opened again
+    ORPHANED = "orphaned"  # has lost its leader, or what it had computed: it has to be opened again
     CLOSED = "closed"
 
 
@@ -145,14 +147,15 @@ class Cache:
             self._catch_up(follower)
 
     def rewind(self, sequence: Sequence, length: int) -> None:
-        """Goes back to the first ``length`` tokens, of which the last is to be computed again. Where a
-        state cannot be taken back all are."""
+        """Goes back to the first ``length`` tokens, of which the last is to be computed again. A sequence
+        whose state cannot be taken back so far has to be opened again."""
         del sequence.tokens[length:]
         kept = min(sequence.evaluated, length - 1)
-        if not self._memory.remove(sequence.number, kept):
+        if self._ready(sequence, kept) == kept and self._memory.remove(sequence.number, kept):
+            sequence.evaluated = kept
+        else:
             self._memory.drop(sequence.number)
-            kept = 0
-        sequence.evaluated = kept
+            sequence.evaluated, sequence.state = 0, State.ORPHANED
 
     def close(self, sequence: Sequence) -> None:
         """Ends a sequence; what it has computed is kept for others."""
@@ -174,17 +177,22 @@ class Cache:
 
     def _keep(self, sequence: Sequence) -> None:
         alike = [each for each in self._closed if each.owner.partition == sequence.owner.partition]
-        longer = next((each for each in alike if _holds(each, sequence)), None)
+        longer = next((each for each in alike if self._holds(each, sequence)), None)
         if longer is not None:
             self._touch(longer)
         if longer is not None or not self._memory.partial or not sequence.evaluated:
             self._drop(sequence)
             return
         for each in alike:
-            if _holds(sequence, each):
+            if self._holds(sequence, each):
                 self._closed.remove(each)
                 self._drop(each)
         self._closed.append(sequence)
+
+    def _holds(self, longer: Sequence, shorter: Sequence) -> bool:
+        """Whether all that a sequence has computed can be taken over from another one as well."""
+        length = shorter.evaluated
+        return self._ready(longer, _common(longer.tokens, shorter.tokens, length)) == length
 
     def _touch(self, sequence: Sequence) -> None:
         self._closed.remove(sequence)
@@ -236,14 +244,20 @@ class Cache:
         promise: tuple[Sequence | None, int] = (None, 0)
         for each in self._readable(owner):
             common = _common(each.tokens, tokens, min(each.stable, len(tokens) - 1))
-            if min(common, each.evaluated) > best[1]:
-                best = (each, min(common, each.evaluated))
-            if common > promise[1]:
+            ready = self._ready(each, common)
+            if ready > best[1]:
+                best = (each, ready)
+            if common > max(promise[1], each.evaluated):
                 promise = (each, common)
         chosen = promise if promise[1] - best[1] >= WORTH_WAITING else best
         if chosen[0] is not None and chosen[0].state is State.CLOSED:
             self._touch(chosen[0])
         return chosen
+
+    def _ready(self, sequence: Sequence, common: int) -> int:
+        """How many of the first ``common`` tokens of a sequence can be taken over now."""
+        ready = min(common, sequence.evaluated)
+        return ready if ready >= self._memory.shortest(sequence.number) else 0
 
     def _readable(self, owner: Owner) -> Iterable[Sequence]:
         # Open ones that only follow have no promise of their own to make.
@@ -256,10 +270,14 @@ class Cache:
     def _catch_up(self, sequence: Sequence) -> None:
         """Takes the shared prefix over once the leader has computed it."""
         leader = sequence.leader
-        if leader is not None and leader.evaluated >= sequence.shared:
-            self._memory.copy(leader.number, sequence.number, sequence.shared)
-            sequence.evaluated = sequence.shared
-            sequence.state, sequence.leader = State.READY, None
+        if leader is None or leader.evaluated < sequence.shared:
+            return
+        if self._ready(leader, sequence.shared) < sequence.shared:
+            sequence.state, sequence.leader = State.ORPHANED, None
+            return
+        self._memory.copy(leader.number, sequence.number, sequence.shared)
+        sequence.evaluated = sequence.shared
+        sequence.state, sequence.leader = State.READY, None
 
     _none: CellNumbers = np.zeros(0, np.int32)
 
@@ -272,9 +290,3 @@ def _common(left: array[int], right: array[int], limit: int) -> int:
     differs = np.frombuffer(left, np.int32, count) != np.frombuffer(right, np.int32, count)
     first = int(differs.argmax())
     return first if differs[first] else count
-
-
-def _holds(longer: Sequence, shorter: Sequence) -> bool:
-    """Whether a sequence begins with all that another one has computed."""
-    length = shorter.evaluated
-    return longer.evaluated >= length and _common(longer.tokens, shorter.tokens, length) == length

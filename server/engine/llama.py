@@ -71,6 +71,7 @@ class Weights:
         self.architecture = metadata(self.pointer, "general.architecture") or "unknown"
         self.context_train = int(native.llama_model_n_ctx_train(self.pointer))
         self.layers = int(native.llama_model_n_layer(self.pointer)) + 1  # with the output layer
+        self.window = int(native.llama_model_n_swa(self.pointer))
         template = native.llama_model_chat_template(self.pointer, None)
         self.template: str | None = template.decode("utf-8", "replace") if template else None
 
@@ -226,6 +227,16 @@ class Llama:
     def drop(self, sequence: int) -> None:
         """Empties a sequence."""
         native.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def shortest(self, sequence: int) -> int:
+        """The least number of a sequence's tokens that another one can begin with. A state that cannot be
+        taken back is only had whole. A sliding window's cells that the sequence itself has no use for any
+        more are overwritten by others (``find_slot`` of llama.cpp's ``llama-kv-cache.cpp``), so a prefix that
+        ends within a window of those is incomplete."""
+        if not self.partial:
+            return int(native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+        first = int(native.llama_memory_seq_pos_min(self._memory, sequence))
+        return first + self.weights.window - 1 if first > 0 else 0
 
     def close(self) -> None:
         if self._context:

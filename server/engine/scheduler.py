@@ -184,7 +184,8 @@ class Scheduler:
         return True
 
     def _put_back_orphans(self) -> None:
-        """Choices that waited for a prefix which nobody computes any more start anew, before others."""
+        """Choices that waited for a prefix which nobody computes any more, or whose state could not be taken
+        back, start anew, before others."""
         for choice in reversed(list(self._running.values())):
             if choice.sequence is not None and choice.sequence.state is State.ORPHANED:
                 self._cache.close(choice.sequence)
