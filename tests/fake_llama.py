@@ -16,6 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 from server.engine.protocol import Job, Model, SequenceId
 from server.engine.sampler import Logits
 from server.engine.scheduler import Scheduler
+from server.engine.snapshots import Snapshots
 from server.turn import Sampling
 
 SIZE = 262
@@ -117,6 +118,18 @@ class FakeLlama:
     def shortest(self, sequence: int) -> int:
         return self.lost.get(sequence, 0) if self.partial else len(self.held(sequence))
 
+    def state(self, sequence: int, most: int) -> np.ndarray | None:
+        state = np.array(self.held(sequence), np.int32).view(np.uint8)
+        return state if 0 < len(state) <= most else None
+
+    def restore(self, sequence: int, length: int, state: np.ndarray) -> bool:
+        assert not self.held(sequence), "a sequence that is restored is empty"
+        tokens = state.view(np.int32).tolist()
+        if len(tokens) != length or len(self.cells) + length > self.context:
+            return False
+        self.cells += [_Cell(at, token, {sequence}) for at, token in enumerate(tokens)]
+        return True
+
     def close(self) -> None:
         self.closed = True
 
@@ -184,8 +197,9 @@ CALL = r'start: "<call>" /[a-z]{2}/ "(" /[0-9]{1,4}/ ")</call>"'
 VOCABULARY = FakeVocabulary()
 
 
-def engine(llama: FakeLlama) -> Scheduler:
-    return Scheduler(llama, VOCABULARY, Model("fake", llama.context, llama.context, llama.slots, None))
+def engine(llama: FakeLlama, snapshots: Snapshots | None = None) -> Scheduler:
+    model = Model("fake", llama.context, llama.context, llama.slots, None)
+    return Scheduler(llama, VOCABULARY, model, snapshots)
 
 
 def job(

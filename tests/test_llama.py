@@ -94,6 +94,36 @@ def windowed(model_file: Callable[[str], Path]) -> Iterator[Llama]:
     loaded.close()
 
 
+@pytest.mark.model
+def test_a_restored_state_goes_on_like_its_source(llama: Llama) -> None:
+    evaluate(llama, 0, 0, TEXT[:-1])
+    state = llama.state(0, 1 << 30)
+    assert state is not None
+    assert llama.state(0, len(state) - 1) is None
+    whole = evaluate(llama, 0, len(TEXT) - 1, TEXT[-1:])
+    llama.drop(0)
+    assert not llama.restore(1, len(TEXT), state)
+    assert llama.restore(1, len(TEXT) - 1, state)
+    assert llama.shortest(1) == 0
+    assert np.abs(evaluate(llama, 1, len(TEXT) - 1, TEXT[-1:]) - whole).max() < 0.1
+
+
+@pytest.mark.model
+def test_a_state_beyond_a_sliding_window(windowed: Llama) -> None:
+    llama, length = windowed, 700
+    text = llama.weights.tokens.tokenize(STORY.encode(), special=False)[: length + 1]
+    evaluate(llama, 0, 0, text[:-1])
+    state = llama.state(0, 1 << 30)
+    assert state is not None
+    whole = evaluate(llama, 0, length, text[-1:])
+    llama.drop(0)
+    assert llama.restore(1, length, state)
+    assert length - 1 <= llama.shortest(1) <= length  # only the window was saved
+    restored = evaluate(llama, 1, length, text[-1:])
+    assert restored.argmax() == whole.argmax()
+    assert np.abs(restored - whole).max() < 2.0
+
+
 STORY = "".join(f"On day {day} the ship sailed {day * 7} miles and then rested. " for day in range(90))
 
 

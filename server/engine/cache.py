@@ -40,6 +40,10 @@ class Memory(Protocol):
 
     def shortest(self, sequence: int) -> int: ...
 
+    def state(self, sequence: int, most: int) -> NDArray[np.uint8] | None: ...
+
+    def restore(self, sequence: int, length: int, state: NDArray[np.uint8]) -> bool: ...
+
 
 class Cells:
     """The accounts of the context's cells: how many sequences hold each. Numbers are not llama.cpp's
@@ -127,7 +131,7 @@ class Cache:
         """A sequence for ``tokens`` that may grow to ``length``, the common prefix already taken over;
         None while there is no room. The last token is always left to be computed."""
         source, shared = self._source(tokens, owner)
-        if not self._make_room(length - shared, source, shared):
+        if not self.make_room(length - shared, source, shared):
             return None
         number = self._number(source)
         reused = self._none if source is None else source.cells[:shared]
@@ -173,6 +177,39 @@ class Cache:
         while self._evict():
             pass
 
+    # States from and for elsewhere.
+
+    def offered(self, tokens: array[int], owner: Owner) -> int:
+        """How many tokens a sequence for ``tokens`` would take over."""
+        return self._source(tokens, owner)[1]
+
+    def state(self, tokens: array[int], owner: Owner, most: int) -> NDArray[np.uint8] | None:
+        """The state after ``tokens``; None if no sequence has it, or it has more than ``most`` bytes."""
+        length = len(tokens)
+        holders = (each for each in self._readable(owner) if _common(each.tokens, tokens, length) == length)
+        source = next((each for each in holders if self._ready(each, length) == length), None)
+        if source is None or source.evaluated == length:
+            return None if source is None else self._memory.state(source.number, most)
+        number = self._number(source)
+        self._memory.copy(source.number, number, length)
+        state = self._memory.state(number, most)
+        self._memory.drop(number)
+        self._free_numbers.append(number)
+        return state
+
+    def restore(self, tokens: array[int], owner: Owner, state: NDArray[np.uint8]) -> bool:
+        """Takes a state in that was saved after ``tokens``, for which there is room, as a closed sequence.
+        False where llama.cpp refuses it."""
+        number, cells = self._number(None), self._cells.take(len(tokens))
+        nobody = Owner(-1, owner.partition)
+        restored = Sequence(number, tokens, cells, len(tokens), nobody, len(tokens), State.CLOSED)
+        taken = self._memory.restore(number, len(tokens), state)
+        if taken:
+            self._closed.append(restored)
+        else:
+            self._drop(restored)
+        return taken
+
     # What is kept.
 
     def _keep(self, sequence: Sequence) -> None:
@@ -214,7 +251,7 @@ class Cache:
 
     # Room for a new sequence.
 
-    def _make_room(self, count: int, source: Sequence | None, shared: int) -> bool:
+    def make_room(self, count: int, source: Sequence | None = None, shared: int = 0) -> bool:
         """Evicts until ``count`` cells are free. What ``source`` holds beyond the shared prefix goes
         last; without that a long cached sequence could keep its own successor waiting for ever."""
         while self._cells.free < count and self._evict(keep=source):

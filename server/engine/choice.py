@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
+import numpy as np
+
 from server.engine.cache import Sequence
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Source, Tally
@@ -32,6 +34,7 @@ class Choice:
         self.job = job
         self.prompt = job.prompt or (vocabulary.bos or 0,)  # something has to be computed
         self.tokens = array("i", self.prompt)
+        self.boundaries = _boundaries(self.tokens, vocabulary.ends)
         self.limit = max(0, min(job.max_tokens, context - len(self.prompt)))
         self.sequence: Sequence | None = None
         self.ended: Ended | None = None
@@ -147,3 +150,11 @@ class Choice:
             self._tally.sampled_tokens += 1
         else:
             self._tally.forced_tokens += 1
+
+
+def _boundaries(prompt: array[int], ends: frozenset[int]) -> tuple[int, ...]:
+    """Where others may be expected to go on otherwise: after the prompt's first turn (the system text with
+    the tools) and after its last. A turn ends with a token that would end the model's own."""
+    after = np.flatnonzero(np.isin(np.frombuffer(prompt, np.int32), list(ends))) + 1
+    after = after[after < len(prompt)]
+    return (int(after[0]), int(after[-1])) if len(after) else (len(prompt) - 1,)

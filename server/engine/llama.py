@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from server.engine.cores import physical_cores
 from server.engine.llama_devices import gpus, offload, refuse_large_context
-from server.engine.llama_native import clear_complaints, complaint, metadata, native, pointer
+from server.engine.llama_native import clear_complaints, complaint, metadata, native, pointer, version
 from server.engine.llama_tokens import Tokens
 from server.engine.protocol import Device
 from server.errors import StartupFailed
 
 Logits = NDArray[np.float32]
+State = NDArray[np.uint8]
 
 CONTEXT_LIMIT = 32768
 """Cells of a context whose size was not asked for, at most."""
@@ -159,7 +161,9 @@ class Llama:
         asked = options.context or min(weights.context_train, CONTEXT_LIMIT)
         refuse_large_context(asked, weights.cell_bytes(), self.device.offloaded / weights.layers)
         clear_complaints()
-        self._context = native.llama_init_from_model(weights.pointer, self._parameters(options, asked))
+        parameters = self._parameters(options, asked)
+        self.form = _form(parameters, self.device.offloaded)
+        self._context = native.llama_init_from_model(weights.pointer, parameters)
         if not self._context:
             raise StartupFailed(f"cannot make a context of {asked} tokens for {path.name}: {complaint()}")
         self._memory = native.llama_get_memory(self._context)
@@ -238,8 +242,40 @@ class Llama:
         first = int(native.llama_memory_seq_pos_min(self._memory, sequence))
         return first + self.weights.window - 1 if first > 0 else 0
 
+    def state(self, sequence: int, most: int) -> State | None:
+        """What a sequence holds, as bytes for ``restore``. None where they are more than ``most``, or
+        llama.cpp does not give them."""
+        size = int(native.llama_state_seq_get_size_ext(self._context, sequence, 0))
+        if not 0 < size <= most:
+            return None
+        state = np.empty(size, np.uint8)
+        room = pointer(state, ctypes.c_uint8)
+        written = native.llama_state_seq_get_data_ext(self._context, room, size, sequence, 0)
+        return state if written == size else None
+
+    def restore(self, sequence: int, length: int, state: State) -> bool:
+        """Makes an empty sequence hold the ``length`` tokens of a saved state. False, and it stays empty, if
+        that is none. A state that is cut short, or not of this model and ``form``, may end the process."""
+        room = pointer(state, ctypes.c_uint8)
+        read = native.llama_state_seq_set_data_ext(self._context, room, len(state), sequence, 0)
+        if read == len(state) and native.llama_memory_seq_pos_max(self._memory, sequence) == length - 1:
+            return True
+        self.drop(sequence)
+        return False
+
     def close(self) -> None:
         if self._context:
             native.llama_free(self._context)
             self._context = None
         self.weights.close()
+
+
+_FORMLESS = {"n_batch", "n_ubatch", "n_seq_max", "n_outputs_max", "n_threads", "n_threads_batch"}
+
+
+def _form(parameters: Any, offloaded: int) -> str:
+    """What decides how a state is laid out and what is in it, besides the model: the library, and all numbers
+    among a context's parameters but those of batches and threads."""
+    named = {name: getattr(parameters, name) for name, _ in parameters._fields_ if name not in _FORMLESS}
+    numbers = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    return f"llama-cpp-python {version}, {sys.byteorder}, {offloaded} layers offloaded, {numbers}"

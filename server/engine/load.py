@@ -8,6 +8,7 @@ from pathlib import Path
 from server.engine.llama import Llama, Options
 from server.engine.protocol import Engine, Model
 from server.engine.scheduler import Scheduler
+from server.engine.snapshots import Snapshots, fingerprint
 from server.engine.vocabulary import LlamaVocabulary
 from server.settings import Settings
 
@@ -34,4 +35,12 @@ def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engin
         template=weights.template,
         device=llama.device,
     )
-    return Scheduler(llama, LlamaVocabulary(weights.tokens, markers), model)
+    snapshots = _snapshots(settings, path, llama.form)
+    return Scheduler(llama, LlamaVocabulary(weights.tokens, markers), model, snapshots)
+
+
+def _snapshots(settings: Settings, path: Path, form: str) -> Snapshots | None:
+    if not (settings.snapshots and settings.snapshot_folder and settings.reuse_prefix):
+        return None
+    space = settings.snapshot_space * 1024 * 1024
+    return Snapshots(Path(settings.snapshot_folder), f"{fingerprint(path)} {form}", space)

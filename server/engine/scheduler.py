@@ -18,8 +18,10 @@ from server.engine.cache import Cache, Memory, Owner, State
 from server.engine.choice import Choice
 from server.engine.llama import DecodeFailed, Logits
 from server.engine.pace import Pace
+from server.engine.prefix_store import PrefixStore
 from server.engine.protocol import Job, Load, Model, Progress, SequenceId, Tally, Vocabulary
 from server.engine.sampler import Workbench
+from server.engine.snapshots import Snapshots
 from server.engine.vocabulary import EngineVocabulary
 
 
@@ -71,14 +73,21 @@ class _Part:
 
 
 class Scheduler:
-    """See ``protocol.Engine`` for the methods."""
+    """See ``protocol.Engine`` for the methods. ``snapshots`` are the prefixes on disk, if any are kept."""
 
-    def __init__(self, llama: Computer, vocabulary: EngineVocabulary, model: Model) -> None:
+    def __init__(
+        self,
+        llama: Computer,
+        vocabulary: EngineVocabulary,
+        model: Model,
+        snapshots: Snapshots | None = None,
+    ) -> None:
         self.model = model
         self.vocabulary: Vocabulary = vocabulary
         self._vocabulary = vocabulary
         self._llama = llama
         self._cache = Cache(llama)
+        self._store = PrefixStore(snapshots, self._cache) if snapshots else None
         self._pace = Pace()
         self._bench = Workbench(vocabulary.size)
         self._waiting: deque[Choice] = deque()
@@ -106,6 +115,8 @@ class Scheduler:
     def step(self) -> list[Progress]:
         self._admit()
         parts = self._batch()
+        if not parts:
+            self._rest()
         self._decode(parts)
         self._sample(parts)
         return self._emit()
@@ -151,9 +162,12 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting) or any(choice.ended is None for choice in self._running.values())
+        active = any(choice.ended is None for choice in self._running.values())
+        return bool(self._waiting) or active or (self._store is not None and self._store.pending)
 
     def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
         for choice in (*self._running.values(), *self._waiting):
             choice.close()
         self._llama.close()
@@ -171,6 +185,8 @@ class Scheduler:
         job = choice.job
         if choice.ended is None:
             owner = Owner(job.request, job.partition, job.reuse_prefix)
+            if self._store is not None and not self._store.fetched(choice.tokens, owner):
+                return False
             sequence = self._cache.open(choice.tokens, choice.length, len(choice.prompt), owner)
             if sequence is None:
                 return False
@@ -192,6 +208,15 @@ class Scheduler:
                 choice.sequence = None
                 del self._running[choice.id]
                 self._waiting.appendleft(choice)
+
+    def _rest(self) -> None:
+        """A step in which nothing is computed: time for prefixes on disk."""
+        if self._store is None:
+            return
+        if self._waiting:
+            self._store.wait()
+        elif not self._running and self._store.pending:
+            self._store.keep_one()
 
     # Batch.
 
@@ -261,5 +286,7 @@ class Scheduler:
                 return
             self._waiting.remove(choice)
         if choice.sequence is not None:
+            if self._store is not None:
+                self._store.note(choice.sequence, choice.boundaries)
             self._cache.close(choice.sequence)
         choice.close()
