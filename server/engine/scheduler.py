@@ -215,7 +215,7 @@ class Scheduler:
             return
         if self._waiting:
             self._store.wait()
-        elif not self._running and self._store.pending:
+        elif self._store.pending:
             self._store.keep_one()
 
     # Batch.
