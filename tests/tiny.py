@@ -52,7 +52,7 @@ def write_tiny_model(vocabulary: Path, target: Path, markers: Sequence[str] = ()
     added to it as user-defined tokens, weights of a normal distribution."""
     source = gguf.GGUFReader(vocabulary)
     writer = gguf.GGUFWriter(target, "llama")
-    tokens = _vocabulary(source, writer, markers)
+    tokens = copy_vocabulary(source, writer, markers)
     writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(_WIDTH)
     writer.add_feed_forward_length(_HIDDEN)
@@ -73,7 +73,7 @@ def write_tiny_model(vocabulary: Path, target: Path, markers: Sequence[str] = ()
     writer.close()
 
 
-def _vocabulary(source: gguf.GGUFReader, writer: gguf.GGUFWriter, markers: Sequence[str]) -> int:
+def copy_vocabulary(source: gguf.GGUFReader, writer: gguf.GGUFWriter, markers: Sequence[str]) -> int:
     """Copies what is about tokens. Returns how many there are."""
     fields = {
         key: each.contents() for key, each in source.fields.items() if key.startswith("tokenizer.ggml.")

@@ -91,7 +91,8 @@ class State(enum.Enum):
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A sequence of the context. ``tokens`` grow at the end, the first ``evaluated`` are computed and the
-    first ``stable`` will not be taken back. ``cells`` are reserved for all it may come to hold."""
+    first ``stable`` will not be taken back. ``cells`` are reserved for all it may come to hold. At its
+    ``stops`` its state is kept for others, where a state is only had whole."""
 
     number: int
     tokens: array[int]
@@ -102,6 +103,12 @@ class Sequence:
     state: State = State.READY
     leader: Sequence | None = None
     shared: int = 0
+    stops: tuple[int, ...] = ()
+
+    def due(self, most: int) -> array[int]:
+        """What is to be computed next: at most so many tokens, and none beyond the next stop."""
+        end = min((stop for stop in self.stops if stop > self.evaluated), default=len(self.tokens))
+        return self.tokens[self.evaluated : min(self.evaluated + most, end)]
 
 
 class Cache:
@@ -127,9 +134,12 @@ class Cache:
         """Tokens of closed sequences; shared ones count for each."""
         return sum(sequence.evaluated for sequence in self._closed)
 
-    def open(self, tokens: array[int], length: int, stable: int, owner: Owner) -> Sequence | None:
+    def open(
+        self, tokens: array[int], length: int, stable: int, owner: Owner, boundaries: tuple[int, ...] = ()
+    ) -> Sequence | None:
         """A sequence for ``tokens`` that may grow to ``length``, the common prefix already taken over;
-        None while there is no room. The last token is always left to be computed."""
+        None while there is no room. The last token is always left to be computed. Others are expected to
+        begin with the tokens before one of the ``boundaries``."""
         source, shared = self._source(tokens, owner)
         if not self.make_room(length - shared, source, shared):
             return None
@@ -137,7 +147,8 @@ class Cache:
         reused = self._none if source is None else source.cells[:shared]
         cells = np.concatenate([reused, self._cells.take(length - shared)])
         self._cells.share(reused)
-        sequence = Sequence(number, tokens, cells, stable, owner, shared=shared)
+        stops = () if self._memory.partial else boundaries
+        sequence = Sequence(number, tokens, cells, stable, owner, shared=shared, stops=stops)
         self._open.append(sequence)
         if source is not None:
             sequence.state, sequence.leader = State.FOLLOWING, source
@@ -149,6 +160,8 @@ class Cache:
         sequence.evaluated += count
         for follower in self._followers(sequence):
             self._catch_up(follower)
+        if sequence.evaluated in sequence.stops:
+            self._keep(self._copy(sequence))
 
     def rewind(self, sequence: Sequence, length: int) -> None:
         """Goes back to the first ``length`` tokens, of which the last is to be computed again. A sequence
@@ -217,7 +230,7 @@ class Cache:
         longer = next((each for each in alike if self._holds(each, sequence)), None)
         if longer is not None:
             self._touch(longer)
-        if longer is not None or not self._memory.partial or not sequence.evaluated:
+        if longer is not None or not sequence.evaluated:
             self._drop(sequence)
             return
         for each in alike:
@@ -225,6 +238,15 @@ class Cache:
                 self._closed.remove(each)
                 self._drop(each)
         self._closed.append(sequence)
+
+    def _copy(self, sequence: Sequence) -> Sequence:
+        """A closed sequence that holds what this one does now, in the same cells."""
+        number, length = self._number(None), sequence.evaluated
+        self._memory.copy(sequence.number, number, length)
+        cells = sequence.cells[:length]
+        self._cells.share(cells)
+        tokens = sequence.tokens[:length]
+        return Sequence(number, tokens, cells, length, sequence.owner, length, State.CLOSED)
 
     def _holds(self, longer: Sequence, shorter: Sequence) -> bool:
         """Whether all that a sequence has computed can be taken over from another one as well."""
@@ -275,8 +297,6 @@ class Cache:
     def _source(self, tokens: array[int], owner: Owner) -> tuple[Sequence | None, int]:
         """The sequence to take a prefix over from, and how many tokens. One that has yet to compute
         them is worth waiting for if that saves enough."""
-        if not self._memory.partial:
-            return None, 0
         best: tuple[Sequence | None, int] = (None, 0)
         promise: tuple[Sequence | None, int] = (None, 0)
         for each in self._readable(owner):
@@ -284,8 +304,9 @@ class Cache:
             ready = self._ready(each, common)
             if ready > best[1]:
                 best = (each, ready)
-            if common > max(promise[1], each.evaluated):
-                promise = (each, common)
+            promised = self._promised(each, common)
+            if promised > max(promise[1], each.evaluated):
+                promise = (each, promised)
         chosen = promise if promise[1] - best[1] >= WORTH_WAITING else best
         if chosen[0] is not None and chosen[0].state is State.CLOSED:
             self._touch(chosen[0])
@@ -295,6 +316,12 @@ class Cache:
         """How many of the first ``common`` tokens of a sequence can be taken over now."""
         ready = min(common, sequence.evaluated)
         return ready if ready >= self._memory.shortest(sequence.number) else 0
+
+    def _promised(self, sequence: Sequence, common: int) -> int:
+        """How many of the first ``common`` tokens of a sequence can be taken over in the end."""
+        if self._memory.partial:
+            return common
+        return max((stop for stop in sequence.stops if stop <= common), default=0)
 
     def _readable(self, owner: Owner) -> Iterable[Sequence]:
         # Open ones that only follow have no promise of their own to make.

@@ -187,7 +187,8 @@ class Scheduler:
             owner = Owner(job.request, job.partition, job.reuse_prefix)
             if self._store is not None and not self._store.fetched(choice.tokens, owner):
                 return False
-            sequence = self._cache.open(choice.tokens, choice.length, len(choice.prompt), owner)
+            stable = len(choice.prompt)
+            sequence = self._cache.open(choice.tokens, choice.length, stable, owner, choice.boundaries)
             if sequence is None:
                 return False
             choice.sequence = sequence
@@ -238,7 +239,7 @@ class Scheduler:
         if choice.ended is not None or sequence is None or sequence.state is not State.READY or room <= 0:
             return None
         start = sequence.evaluated
-        tokens = choice.tokens[start : start + room]
+        tokens = sequence.due(room)
         last = start + len(tokens) == len(choice.tokens)
         row = self._llama.batch.add(sequence.number, start, tokens, output=last)
         return _Part(choice, len(tokens), row if last else None)
