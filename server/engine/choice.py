@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from server.engine.cache import Sequence
+from server.engine.healing import healed
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Source, Tally
 from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
@@ -64,8 +65,10 @@ class Choice:
         elif not self._matcher.consume_token(token):
             self.ended = Ended.DEAD_END
         else:
+            start = len(self.tokens)
             self._append(token, Source.SAMPLED, logits)
             self._force()
+            self._heal(start)
 
     def append(self, tokens: Iterable[int]) -> None:
         """Appends tokens that the constraint allows, and those forced behind them."""
@@ -134,6 +137,20 @@ class Choice:
         self._consume(taken)
         for token in taken:
             self._append(token, Source.FORCED)
+
+    def _heal(self, start: int) -> None:
+        """Joins a sampled token and those forced behind it, none of them computed yet. Not where each token
+        is to be told with its logprob."""
+        written = len(self.tokens) - start
+        if written < 2 or self.ended is not None or self.job.sampling.top_logprobs is not None:
+            return
+        joined = healed(self.tokens, start, len(self.prompt), self._vocabulary)
+        if joined != self.tokens[start:]:
+            del self.tokens[start:], self._untold[-written:]
+            self._tally.sampled_tokens -= 1
+            self._tally.forced_tokens -= written - 1
+            for place, token in enumerate(joined):
+                self._append(token, Source.FORCED if place else Source.SAMPLED)
 
     def _consume(self, tokens: list[int]) -> None:
         if tokens and not self._matcher.consume_tokens(tokens):
