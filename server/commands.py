@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def _find_model(settings: Settings) -> Settings:
 def _snapshot_folder(settings: Settings) -> str:
     """The folder for prefixes; nothing where there is none to be had, which only costs time."""
     if settings.snapshot_folder or not settings.snapshots:
-        return settings.snapshot_folder
+        return os.path.expanduser(settings.snapshot_folder)
     try:
         return str(cache_folder() / "prefixes")
     except StartupFailed as error:

@@ -91,6 +91,16 @@ def test_what_is_asked_at_once_again_is_not_slowed_down(
     assert engine.busy
 
 
+def test_what_waits_to_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = started(tmp_path, FakeLlama(context=20_000, cached=20))
+    with monkeypatch.context() as patch:
+        patch.setattr(prefix_store, "QUIET_S", 1e9)
+        for request in range(30):
+            answered(engine, asked(request, system=(*b"s" * (600 + request // 2), END)))
+    answered(engine, asked(30, system=(END,)))
+    assert lengths(tmp_path) == [601 + at for at in range(11, 15)]  # of the newest 8, half are hardly longer
+
+
 def test_without_an_end_of_turn_the_prompt_is_kept(tmp_path: Path) -> None:
     answered(started(tmp_path), job(1, "x" * 600))
     assert lengths(tmp_path) == [599]

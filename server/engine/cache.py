@@ -24,6 +24,9 @@ CellNumbers = NDArray[np.int32]
 WORTH_WAITING = 32
 """Tokens that a sequence must save by waiting until another one has computed them."""
 
+NOBODY = -1
+"""The request of sequences that none has asked for."""
+
 
 class Memory(Protocol):
     """What is needed of ``llama.Llama``."""
@@ -196,10 +199,11 @@ class Cache:
         """How many tokens a sequence for ``tokens`` would take over."""
         return self._source(tokens, owner)[1]
 
-    def state(self, tokens: array[int], owner: Owner, most: int) -> NDArray[np.uint8] | None:
+    def state(self, tokens: array[int], partition: str, most: int) -> NDArray[np.uint8] | None:
         """The state after ``tokens``; None if no sequence has it, or it has more than ``most`` bytes."""
         length = len(tokens)
-        holders = (each for each in self._readable(owner) if _common(each.tokens, tokens, length) == length)
+        readable = self._readable(Owner(NOBODY, partition))
+        holders = (each for each in readable if _common(each.tokens, tokens, length) == length)
         source = next((each for each in holders if self._ready(each, length) == length), None)
         if source is None or source.evaluated == length:
             return None if source is None else self._memory.state(source.number, most)
@@ -210,12 +214,12 @@ class Cache:
         self._free_numbers.append(number)
         return state
 
-    def restore(self, tokens: array[int], owner: Owner, state: NDArray[np.uint8]) -> bool:
+    def restore(self, tokens: array[int], partition: str, state: NDArray[np.uint8]) -> bool:
         """Takes a state in that was saved after ``tokens``, for which there is room, as a closed sequence.
         False where llama.cpp refuses it."""
         number, cells = self._number(None), self._cells.take(len(tokens))
-        nobody = Owner(-1, owner.partition)
-        restored = Sequence(number, tokens, cells, len(tokens), nobody, len(tokens), State.CLOSED)
+        owner = Owner(NOBODY, partition)
+        restored = Sequence(number, tokens, cells, len(tokens), owner, len(tokens), State.CLOSED)
         taken = self._memory.restore(number, len(tokens), state)
         if taken:
             self._closed.append(restored)

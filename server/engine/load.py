@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from server.engine.scheduler import Scheduler
 from server.engine.snapshots import Snapshots, fingerprint
 from server.engine.vocabulary import LlamaVocabulary
 from server.settings import Settings
+
+_log = logging.getLogger("toolspan.engine")
 
 
 def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engine:
@@ -42,5 +45,9 @@ def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engin
 def _snapshots(settings: Settings, path: Path, form: str) -> Snapshots | None:
     if not (settings.snapshots and settings.snapshot_folder and settings.reuse_prefix):
         return None
-    space = settings.snapshot_space * 1024 * 1024
-    return Snapshots(Path(settings.snapshot_folder), f"{fingerprint(path)} {form}", space)
+    try:
+        about = f"{fingerprint(path)} {form}"
+    except OSError as error:
+        _log.warning("no prefixes are kept on disk: %s", error)
+        return None
+    return Snapshots(Path(settings.snapshot_folder), about, settings.snapshot_space * 1024 * 1024)

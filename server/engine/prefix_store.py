@@ -44,7 +44,7 @@ class PrefixStore:
         self._read: Future[State | None] | None = None
         self._write: Future[bool] | None = None
         self._quiet_since = 0.0
-        self._pending: deque[tuple[array[int], Owner]] = deque(maxlen=MOST_PENDING)
+        self._pending: deque[tuple[array[int], str]] = deque(maxlen=MOST_PENDING)
 
     def fetched(self, tokens: array[int], owner: Owner) -> bool:
         """Whether a sequence for ``tokens`` may be opened now; False while a file is read, or a state that
@@ -66,7 +66,7 @@ class PrefixStore:
             return
         self._quiet_since = time.monotonic()
         for length in boundaries:
-            noted = (sequence.tokens[:length], sequence.owner)
+            noted = (sequence.tokens[:length], sequence.owner.partition)
             if LONG <= length <= sequence.evaluated and noted not in self._pending:
                 self._pending.append(noted)
 
@@ -78,13 +78,13 @@ class PrefixStore:
 
     def keep_one(self) -> None:
         """Copies the state of a noted prefix, if it still is in the cache, and has it written."""
-        tokens, owner = self._pending.popleft()
-        kept = self._snapshots.longest(tokens, owner.partition, len(tokens))
+        tokens, partition = self._pending.popleft()
+        kept = self._snapshots.longest(tokens, partition, len(tokens))
         if kept is not None and len(tokens) < GROWTH * kept.tokens:
             return
-        state = self._cache.state(tokens, owner, self._snapshots.largest)
+        state = self._cache.state(tokens, partition, self._snapshots.largest)
         if state is not None:
-            self._write = self._writer.submit(self._snapshots.write, tokens, owner.partition, state)
+            self._write = self._writer.submit(self._snapshots.write, tokens, partition, state)
 
     def wait(self) -> None:
         """Waits for a file that is being read, for a moment at most."""
@@ -114,7 +114,7 @@ class PrefixStore:
             return False
         self._found = self._read = None
         with self._snapshots.restoring(found) as marked:
-            taken = marked and self._cache.restore(tokens[: found.tokens], owner, state)
+            taken = marked and self._cache.restore(tokens[: found.tokens], owner.partition, state)
         if marked and not taken:
             self._snapshots.forget(found, "llama.cpp does not take its state")
         return True
