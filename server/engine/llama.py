@@ -255,7 +255,7 @@ class Llama:
 
     def restore(self, sequence: int, length: int, state: State) -> bool:
         """Makes an empty sequence hold the ``length`` tokens of a saved state. False, and it stays empty, if
-        that is none. A state that is cut short, or not of this model and ``form``, may end the process."""
+        that is none. Only whole states of this model and ``form`` may be given: others may pass for one."""
         room = pointer(state, ctypes.c_uint8)
         read = native.llama_state_seq_set_data_ext(self._context, room, len(state), sequence, 0)
         if read == len(state) and native.llama_memory_seq_pos_max(self._memory, sequence) == length - 1:

@@ -1,5 +1,5 @@
 """Computed prefixes on disk: files, their index and their checksum. A state is bytes here; nothing in this
-module knows llama.cpp, which ends the process over a state that is cut short.
+module knows llama.cpp, which takes a damaged state as it is, or may end the process over it.
 
 A file is a header, the prefix's token ids, the state, and the SHA-256 of all that. Its name is the digest of
 what it belongs to (model, form of the state, partition, tokens), so that whatever differs is not found. It
