@@ -112,11 +112,13 @@ def test_a_restored_state_goes_on_like_its_source(llama: Llama) -> None:
 def test_a_state_beyond_a_sliding_window(windowed: Llama) -> None:
     llama, length = windowed, 700
     text = llama.weights.tokens.tokenize(STORY.encode(), special=False)[: length + 1]
-    evaluate(llama, 0, 0, text[:-1])
-    state = llama.state(0, 1 << 30)
+    evaluate(llama, 0, 0, [*text[:-1], *text[:300]])
+    llama.copy(0, 2, length)  # the prefix of a longer one: its own window has to be saved
+    state = llama.state(2, 1 << 30)
     assert state is not None
-    whole = evaluate(llama, 0, length, text[-1:])
+    whole = evaluate(llama, 2, length, text[-1:])
     llama.drop(0)
+    llama.drop(2)
     assert llama.restore(1, length, state)
     assert length - 1 <= llama.shortest(1) <= length  # only the window was saved
     restored = evaluate(llama, 1, length, text[-1:])

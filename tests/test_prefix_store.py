@@ -56,10 +56,11 @@ def lengths(folder: Path) -> list[int]:
     return sorted(each.tokens for each in Snapshots(folder, "fake", 1 << 20)._index.values())
 
 
-def test_a_start_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
-    said, cached = answered(started(tmp_path), asked(1))
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_start_goes_on_where_the_last_one_ended(tmp_path: Path, partial: bool) -> None:
+    said, cached = answered(started(tmp_path, FakeLlama(context=6000, partial=partial)), asked(1))
     assert cached == 0
-    again = FakeLlama(context=6000)
+    again = FakeLlama(context=6000, partial=partial)
     assert answered(started(tmp_path, again), asked(2)) == (said, len(SYSTEM))
     assert sum(count for batch in again.batches for _, count in batch) < len(SYSTEM)
     assert answered(started(tmp_path), asked(3, "something else"))[1] == len(SYSTEM)
