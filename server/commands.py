@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -20,12 +22,14 @@ from server.api.chat_request import decode
 from server.api.parts import Served
 from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
+from server.download import cache_folder
 from server.errors import StartupFailed, ToolspanError, quoted
 from server.frames import ModelFacts
 from server.model_file import check
 from server.programs import program
 from server.settings import Settings
 
+_log = logging.getLogger("toolspan")
 _SOURCES = ("--model", "--template")
 _PROMPT_ALONE = "--prompt"
 USAGE = """usage: toolspan COMMAND [OPTIONS]
@@ -77,7 +81,20 @@ def _find_model(settings: Settings) -> Settings:
     """Fetches the model where that is needed, and checks it."""
     if settings.script:
         return settings
-    return dataclasses.replace(settings, model=_model_file(settings.model))
+    return dataclasses.replace(
+        settings, model=_model_file(settings.model), snapshot_folder=_snapshot_folder(settings)
+    )
+
+
+def _snapshot_folder(settings: Settings) -> str:
+    """The folder for prefixes; nothing where there is none to be had, which only costs time."""
+    if settings.snapshot_folder or not settings.snapshots:
+        return os.path.expanduser(settings.snapshot_folder)
+    try:
+        return str(cache_folder() / "prefixes")
+    except StartupFailed as error:
+        _log.warning("no prefixes are kept on disk: %s", error.message)
+        return ""
 
 
 def _model_file(model: str) -> str:

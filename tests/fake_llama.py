@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLTokenizer
 from server.engine.protocol import Job, Model, SequenceId
 from server.engine.sampler import Logits
 from server.engine.scheduler import Scheduler
+from server.engine.snapshots import Snapshots
 from server.turn import Sampling
 
 SIZE = 262
@@ -69,6 +70,7 @@ class FakeLlama:
         self.batches: list[list[tuple[int, int]]] = []
         self.rows: dict[int, Logits] = {}
         self.closed = False
+        self.lost: dict[int, int] = {}  # sequence -> the prefix from which on its window is whole
         self.broken: float | None = None
         self._likes = likes
 
@@ -93,7 +95,7 @@ class FakeLlama:
         return self.rows[index]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        assert self.partial
+        assert length >= self.shortest(source), "the prefix is incomplete"
         assert not self.held(target), "a sequence that is copied to is empty"
         assert len(self.held(source)) >= length
         for cell in self.cells:
@@ -113,6 +115,21 @@ class FakeLlama:
         for cell in self.cells:
             cell.sequences.discard(sequence)
         self.cells = [cell for cell in self.cells if cell.sequences]
+
+    def shortest(self, sequence: int) -> int:
+        return self.lost.get(sequence, 0) if self.partial else len(self.held(sequence))
+
+    def state(self, sequence: int, most: int) -> np.ndarray | None:
+        state = np.array(self.held(sequence), np.int32).view(np.uint8)
+        return state if 0 < len(state) <= most else None
+
+    def restore(self, sequence: int, length: int, state: np.ndarray) -> bool:
+        assert not self.held(sequence), "a sequence that is restored is empty"
+        tokens = state.view(np.int32).tolist()
+        if len(tokens) != length or len(self.cells) + length > self.context:
+            return False
+        self.cells += [_Cell(at, token, {sequence}) for at, token in enumerate(tokens)]
+        return True
 
     def close(self) -> None:
         self.closed = True
@@ -156,7 +173,7 @@ class FakeVocabulary:
     def __init__(self) -> None:
         self._tokenizer = LLTokenizer("byte")
 
-    def tokenize(self, text: str, *, markup: bool) -> list[int]:
+    def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         return list(text.encode())
 
     def single_token(self, text: str) -> int | None:
@@ -184,8 +201,9 @@ CALL = r'start: "<call>" /[a-z]{2}/ "(" /[0-9]{1,4}/ ")</call>"'
 VOCABULARY = FakeVocabulary()
 
 
-def engine(llama: FakeLlama) -> Scheduler:
-    return Scheduler(llama, VOCABULARY, Model("fake", llama.context, llama.context, llama.slots, None))
+def engine(llama: FakeLlama, snapshots: Snapshots | None = None) -> Scheduler:
+    model = Model("fake", llama.context, llama.context, llama.slots, None)
+    return Scheduler(llama, VOCABULARY, model, snapshots)
 
 
 def job(

@@ -28,7 +28,7 @@ class Launched:
             stdout=subprocess.PIPE,
             cwd=ROOT,
             text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1", "TOOLSPAN_SNAPSHOTS": "false"},
         )
         self.pid = self._process.pid
         self.said = list(self._lines_until_ready())

@@ -44,26 +44,26 @@ texts = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
+    partial=st.booleans(),
     actions=st.lists(st.tuples(st.sampled_from(("open", "compute", "close")), texts, st.integers(0, 9))),
     partitions=st.integers(1, 2),
 )
-def test_books_agree(actions: list[tuple[str, str, int]], partitions: int) -> None:
+def test_books_agree(partial: bool, actions: list[tuple[str, str, int]], partitions: int) -> None:
     """No sequence ever lacks a cell it reserved, holds what it should, and nothing leaks."""
-    llama = FakeLlama(context=150, slots=3, cached=2)
+    llama = FakeLlama(context=150, slots=3, cached=2, partial=partial)
     cache = Cache(llama)
     running: list[Sequence] = []
     for request, (action, text, which) in enumerate(actions):
         if action == "open" and len(running) < 3:
-            sequence = cache.open(
-                tokens(text), len(text) + 5, len(text), Owner(request, str(which % partitions))
-            )
+            owner, boundaries = Owner(request, str(which % partitions)), (len(text) // 2, len(text) - 1)
+            sequence = cache.open(tokens(text), len(text) + 5, len(text), owner, boundaries)
             running += [sequence] if sequence is not None else []
         elif running and action == "compute":
             sequence = running[which % len(running)]
             if sequence.state is State.READY and sequence.evaluated < len(sequence.tokens):
-                compute(llama, cache, sequence, 1 + which)
+                compute(llama, cache, sequence, len(sequence.due(1 + which)))
         elif running:
             cache.close(running.pop(which % len(running)))
         for sequence in running:
@@ -152,15 +152,98 @@ def test_the_least_recently_used_goes_first() -> None:
     assert opened(cache, "bbbbb").evaluated == 0
 
 
-def test_states_that_cannot_be_taken_back_are_not_shared() -> None:
+def whole(llama: FakeLlama, cache: Cache, text: str, *boundaries: int) -> Sequence:
+    """A sequence that is computed in parts that end at the boundaries at least."""
+    sequence = cache.open(tokens(text), len(text) + 4, len(text), OWNER, boundaries)
+    assert sequence is not None
+    while sequence.evaluated < len(text):
+        compute(llama, cache, sequence, len(sequence.due(len(text))))
+    return sequence
+
+
+def test_a_state_that_is_only_had_whole_is_kept_at_boundaries() -> None:
     llama = FakeLlama(partial=False)
     cache = Cache(llama)
-    cache.close(computed(llama, cache, "abcdef"))
-    assert (cache.cached_tokens, llama.cells) == (0, [])
-    sequence = computed(llama, cache, "abcdef")
-    cache.rewind(sequence, 6)
-    assert sequence.evaluated == 0
+    sequence = whole(llama, cache, "abcdefgh", 3, 6)
+    sequence.tokens.extend(b"ij")
     compute(llama, cache, sequence)
+    cache.close(sequence)
+    assert cache.cached_tokens == 3 + 6 + 10
+    assert opened(cache, "abcxyz").evaluated == 3
+    assert opened(cache, "abcdxyz").evaluated == 3
+    assert opened(cache, "abcdefghx").evaluated == 6
+    assert opened(cache, "abcdefghijk").evaluated == 10
+    assert opened(cache, "abcdefghij").evaluated == 6
+
+
+def test_a_state_that_is_kept_is_kept_once() -> None:
+    llama = FakeLlama(partial=False)
+    cache = Cache(llama)
+    shy = Owner(2, reuse=False)
+    for owner in (OWNER, shy):  # the second takes nothing over, so it comes past the boundary as well
+        sequence = cache.open(tokens("abcdef"), 10, 6, owner, (3,))
+        assert sequence is not None
+        compute(llama, cache, sequence, 3)
+        compute(llama, cache, sequence)
+        cache.close(sequence)
+    assert cache.cached_tokens == 3 + 6
+
+
+def test_states_are_waited_for_at_boundaries_only() -> None:
+    llama = FakeLlama(partial=False)
+    cache = Cache(llama)
+    leader = cache.open(tokens("a" * 60), 64, 60, OWNER, (40, 50))
+    assert leader is not None
+    follower, other = opened(cache, "a" * 45 + "b"), opened(cache, "a" * 39 + "b")
+    assert (follower.state, follower.shared) == (State.FOLLOWING, 40)
+    assert (other.state, other.shared) == (State.READY, 0)
+    compute(llama, cache, leader, 39)
+    assert follower.state is State.FOLLOWING
+    compute(llama, cache, leader, 1)
+    assert (follower.state, follower.evaluated) == (State.READY, 40)
+
+
+def test_a_state_that_cannot_be_taken_back_is_opened_again() -> None:
+    llama = FakeLlama(partial=False)
+    cache = Cache(llama)
+    sequence = whole(llama, cache, "abcdef", 4)
+    cache.rewind(sequence, 6)
+    assert (sequence.evaluated, sequence.state) == (0, State.ORPHANED)
+    cache.close(sequence)
+    assert opened(cache, "abcdef").evaluated == 4
+
+
+def test_a_prefix_that_lost_cells_of_its_window_is_not_taken() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    source = computed(llama, cache, "abcdefgh")
+    cache.close(source)
+    llama.lost[source.number] = 6
+    assert opened(cache, "abcdexyz").evaluated == 0
+    assert opened(cache, "abcdefxyz").evaluated == 6
+    cache.close(computed(llama, cache, "abcd"))
+    assert cache.cached_tokens == 8 + 4  # the longer one does not serve for it
+
+
+def test_a_leader_that_lost_the_prefix_orphans() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    leader = opened(cache, "a" * 50)
+    follower = opened(cache, "a" * 40 + "b")
+    llama.lost[leader.number] = 45
+    compute(llama, cache, leader)
+    assert (follower.state, follower.evaluated) == (State.ORPHANED, 0)
+
+
+def test_what_lost_cells_of_its_window_is_not_gone_on_from_earlier() -> None:
+    llama = FakeLlama()
+    cache = Cache(llama)
+    sequence = computed(llama, cache, "abcdefgh")
+    llama.lost[sequence.number] = 6
+    cache.rewind(sequence, 8)
+    assert (sequence.evaluated, sequence.state) == (7, State.READY)
+    cache.rewind(sequence, 6)
+    assert (sequence.evaluated, sequence.state) == (0, State.ORPHANED)
 
 
 def test_partitions() -> None:

@@ -233,6 +233,18 @@ def test_a_prompt_seen_before_is_not_computed_again(server: Launched) -> None:
     assert usage.prompt_tokens_details.cached_tokens > usage.prompt_tokens / 2
 
 
+def test_a_call_that_comes_back_is_not_computed_again(server: Launched) -> None:
+    ask = {"role": "user", "content": "How warm is it in Lisbon, in celsius?"}
+    first = server.create(**ONE_CALL | {"messages": [ask]}, temperature=0)
+    (call,) = first.choices[0].message.tool_calls
+    message = {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "18 degrees"}
+    second = server.create(messages=[ask, message, result], tools=TOOLS, temperature=0, max_tokens=1)
+    turn = first.usage.prompt_tokens + first.usage.completion_tokens
+    # What is forced after the last choice (its closing marker, at most 10 tokens) is not computed.
+    assert turn - 10 <= second.usage.prompt_tokens_details.cached_tokens <= turn
+
+
 def test_text_follows_a_response_format(server: Launched) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     answer = server.create(

@@ -32,11 +32,11 @@ ALLOWED: dict[str, set[str]] = {
     "dialects": CONTRACTS | {"schema"},
     "engine.protocol": {"events", "turn"},
     "prompt": CONTRACTS | {"schema", "dialects", "engine.protocol"},
-    "engine": CONTRACTS | {"schema", "dialects", "prompt", "engine.protocol"},
+    "engine": CONTRACTS | {"model_file", "schema", "dialects", "prompt", "engine.protocol"},
     "runner": CONTRACTS | {"logs", "schema", "dialects", "prompt", "engine", "engine.protocol"},
     "supervisor": CONTRACTS | {"programs"},
     "api": CONTRACTS | {"logs", "programs", "supervisor"},
-    "commands": CONTRACTS | {"logs", "programs", "supervisor", "api", "catalogue", "model_file"},
+    "commands": CONTRACTS | {"logs", "programs", "supervisor", "api", "catalogue", "download", "model_file"},
     "__main__": {"commands"},
 }
 """Unit of the tree -> the units it may import, besides itself. Everything stands here: a new package needs

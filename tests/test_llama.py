@@ -25,8 +25,8 @@ def llama(model_file: Callable[[str], Path]) -> Iterator[Llama]:
 @pytest.fixture(autouse=True)
 def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "llama" in request.fixturenames:
-        loaded = request.getfixturevalue("llama")
+    for name in {"llama", "windowed"} & set(request.fixturenames):
+        loaded = request.getfixturevalue(name)
         for sequence in range(loaded.sequences):
             loaded.drop(sequence)
 
@@ -85,6 +85,69 @@ def test_a_mistake_is_an_error_and_not_the_end(llama: Llama) -> None:
     llama.batch.add(0, 0, TEXT, output=True)
     with pytest.raises(DecodeFailed, match="positions"):
         llama.decode()
+
+
+@pytest.fixture(scope="module")
+def windowed(model_file: Callable[[str], Path]) -> Iterator[Llama]:
+    loaded = Llama(Weights(model_file("gemma3-270m")), Options(context=2048, slots=2, cached=2, threads=1))
+    yield loaded
+    loaded.close()
+
+
+@pytest.mark.model
+def test_a_restored_state_goes_on_like_its_source(llama: Llama) -> None:
+    evaluate(llama, 0, 0, TEXT[:-1])
+    state = llama.state(0, 1 << 30)
+    assert state is not None
+    assert llama.state(0, len(state) - 1) is None
+    whole = evaluate(llama, 0, len(TEXT) - 1, TEXT[-1:])
+    llama.drop(0)
+    assert not llama.restore(1, len(TEXT), state)
+    assert llama.restore(1, len(TEXT) - 1, state)
+    assert llama.shortest(1) == 0
+    assert np.abs(evaluate(llama, 1, len(TEXT) - 1, TEXT[-1:]) - whole).max() < 0.1
+
+
+@pytest.mark.model
+def test_a_state_beyond_a_sliding_window(windowed: Llama) -> None:
+    llama, length = windowed, 700
+    text = llama.weights.tokens.tokenize(STORY.encode(), special=False)[: length + 1]
+    evaluate(llama, 0, 0, [*text[:-1], *text[:300]])
+    llama.copy(0, 2, length)  # the prefix of a longer one: its own window has to be saved
+    state = llama.state(2, 1 << 30)
+    assert state is not None
+    whole = evaluate(llama, 2, length, text[-1:])
+    llama.drop(0)
+    llama.drop(2)
+    assert llama.restore(1, length, state)
+    assert length - 1 <= llama.shortest(1) <= length  # only the window was saved
+    restored = evaluate(llama, 1, length, text[-1:])
+    assert restored.argmax() == whole.argmax()
+    assert np.abs(restored - whole).max() < 2.0
+
+
+STORY = "".join(f"On day {day} the ship sailed {day * 7} miles and then rested. " for day in range(90))
+
+
+@pytest.mark.model
+def test_a_prefix_beyond_a_sliding_window_is_whole_or_not_offered(windowed: Llama) -> None:
+    llama, length = windowed, 600
+    text = llama.weights.tokens.tokenize(STORY.encode(), special=False)[:1500]
+    assert llama.weights.window == 512
+    evaluate(llama, 1, 0, text[:length])
+    alone = evaluate(llama, 1, length, text[length : length + 1])
+    llama.drop(1)
+    evaluate(llama, 1, 0, text[:100])
+    evaluate(llama, 0, 0, text)
+    assert llama.shortest(0) == 0
+    llama.copy(0, 2, length)
+    copied = evaluate(llama, 2, length, text[length : length + 1])
+    # Where a sequence's cells lie moves the logits of this model by up to 1.5, its likeliest tokens by less.
+    assert copied.argmax() == alone.argmax()
+    llama.drop(1)
+    llama.drop(2)
+    evaluate(llama, 3, 0, text[:400])  # finds room among the cells that are out of the long one's window
+    assert llama.shortest(0) > length
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-6, 1.0])

@@ -57,7 +57,7 @@ def write_tiny_model(
     source = gguf.GGUFReader(vocabulary)
     bert = source.fields["general.architecture"].contents() == "bert"
     writer = gguf.GGUFWriter(target, "bert" if bert else "llama")
-    tokens = _vocabulary(source, writer, markers)
+    tokens = copy_vocabulary(source, writer, markers)
     writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(_WIDTH)
     writer.add_feed_forward_length(_HIDDEN)
@@ -85,7 +85,7 @@ def write_tiny_model(
     writer.close()
 
 
-def _vocabulary(source: gguf.GGUFReader, writer: gguf.GGUFWriter, markers: Sequence[str]) -> int:
+def copy_vocabulary(source: gguf.GGUFReader, writer: gguf.GGUFWriter, markers: Sequence[str]) -> int:
     """Copies what is about tokens. Returns how many there are."""
     fields = {
         key: each.contents() for key, each in source.fields.items() if key.startswith("tokenizer.ggml.")

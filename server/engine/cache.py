@@ -24,6 +24,9 @@ CellNumbers = NDArray[np.int32]
 WORTH_WAITING = 32
 """Tokens that a sequence must save by waiting until another one has computed them."""
 
+NOBODY = -1
+"""The request of sequences that none has asked for."""
+
 
 class Memory(Protocol):
     """What is needed of ``llama.Llama``."""
@@ -37,6 +40,12 @@ class Memory(Protocol):
     def remove(self, sequence: int, start: int) -> bool: ...
 
     def drop(self, sequence: int) -> None: ...
+
+    def shortest(self, sequence: int) -> int: ...
+
+    def state(self, sequence: int, most: int) -> NDArray[np.uint8] | None: ...
+
+    def restore(self, sequence: int, length: int, state: NDArray[np.uint8]) -> bool: ...
 
 
 class Cells:
@@ -78,14 +87,15 @@ class Owner:
 class State(enum.Enum):
     READY = "ready"
     FOLLOWING = "following"  # waits until its leader has computed the prefix they share
-    ORPHANED = "orphaned"  # its leader will not: it has to be opened again
+    ORPHANED = "orphaned"  # has lost its leader, or what it had computed: it has to be opened again
     CLOSED = "closed"
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A sequence of the context. ``tokens`` grow at the end, the first ``evaluated`` are computed and the
-    first ``stable`` will not be taken back. ``cells`` are reserved for all it may come to hold."""
+    first ``stable`` will not be taken back. ``cells`` are reserved for all it may come to hold. At its
+    ``stops`` its state is kept for others, where a state is only had whole."""
 
     number: int
     tokens: array[int]
@@ -96,6 +106,12 @@ class Sequence:
     state: State = State.READY
     leader: Sequence | None = None
     shared: int = 0
+    stops: tuple[int, ...] = ()
+
+    def due(self, most: int) -> array[int]:
+        """What is to be computed next: at most so many tokens, and none beyond the next stop."""
+        end = min((stop for stop in self.stops if stop > self.evaluated), default=len(self.tokens))
+        return self.tokens[self.evaluated : min(self.evaluated + most, end)]
 
 
 class Cache:
@@ -121,17 +137,21 @@ class Cache:
         """Tokens of closed sequences; shared ones count for each."""
         return sum(sequence.evaluated for sequence in self._closed)
 
-    def open(self, tokens: array[int], length: int, stable: int, owner: Owner) -> Sequence | None:
+    def open(
+        self, tokens: array[int], length: int, stable: int, owner: Owner, boundaries: tuple[int, ...] = ()
+    ) -> Sequence | None:
         """A sequence for ``tokens`` that may grow to ``length``, the common prefix already taken over;
-        None while there is no room. The last token is always left to be computed."""
+        None while there is no room. The last token is always left to be computed. Others are expected to
+        begin with the tokens before one of the ``boundaries``."""
         source, shared = self._source(tokens, owner)
-        if not self._make_room(length - shared, source, shared):
+        if not self.make_room(length - shared, source, shared):
             return None
         number = self._number(source)
         reused = self._none if source is None else source.cells[:shared]
         cells = np.concatenate([reused, self._cells.take(length - shared)])
         self._cells.share(reused)
-        sequence = Sequence(number, tokens, cells, stable, owner, shared=shared)
+        stops = () if self._memory.partial else boundaries
+        sequence = Sequence(number, tokens, cells, stable, owner, shared=shared, stops=stops)
         self._open.append(sequence)
         if source is not None:
             sequence.state, sequence.leader = State.FOLLOWING, source
@@ -143,16 +163,19 @@ class Cache:
         sequence.evaluated += count
         for follower in self._followers(sequence):
             self._catch_up(follower)
+        if sequence.evaluated in sequence.stops:
+            self._keep(self._copy(sequence))
 
     def rewind(self, sequence: Sequence, length: int) -> None:
-        """Goes back to the first ``length`` tokens, of which the last is to be computed again. Where a
-        state cannot be taken back all are."""
+        """Goes back to the first ``length`` tokens, of which the last is to be computed again. A sequence
+        whose state cannot be taken back so far has to be opened again."""
         del sequence.tokens[length:]
         kept = min(sequence.evaluated, length - 1)
-        if not self._memory.remove(sequence.number, kept):
+        if self._ready(sequence, kept) == kept and self._memory.remove(sequence.number, kept):
+            sequence.evaluated = kept
+        else:
             self._memory.drop(sequence.number)
-            kept = 0
-        sequence.evaluated = kept
+            sequence.evaluated, sequence.state = 0, State.ORPHANED
 
     def close(self, sequence: Sequence) -> None:
         """Ends a sequence; what it has computed is kept for others."""
@@ -170,21 +193,69 @@ class Cache:
         while self._evict():
             pass
 
+    # States from and for elsewhere.
+
+    def offered(self, tokens: array[int], owner: Owner) -> int:
+        """How many tokens a sequence for ``tokens`` would take over."""
+        return self._source(tokens, owner)[1]
+
+    def state(self, tokens: array[int], partition: str, most: int) -> NDArray[np.uint8] | None:
+        """The state after ``tokens``; None if no sequence has it, or it has more than ``most`` bytes."""
+        length = len(tokens)
+        readable = self._readable(Owner(NOBODY, partition))
+        holders = (each for each in readable if _common(each.tokens, tokens, length) == length)
+        source = next((each for each in holders if self._ready(each, length) == length), None)
+        if source is None or source.evaluated == length:
+            return None if source is None else self._memory.state(source.number, most)
+        number = self._number(source)
+        self._memory.copy(source.number, number, length)
+        state = self._memory.state(number, most)
+        self._memory.drop(number)
+        self._free_numbers.append(number)
+        return state
+
+    def restore(self, tokens: array[int], partition: str, state: NDArray[np.uint8]) -> bool:
+        """Takes a state in that was saved after ``tokens``, for which there is room, as a closed sequence.
+        False where llama.cpp refuses it."""
+        number, cells = self._number(None), self._cells.take(len(tokens))
+        owner = Owner(NOBODY, partition)
+        restored = Sequence(number, tokens, cells, len(tokens), owner, len(tokens), State.CLOSED)
+        taken = self._memory.restore(number, len(tokens), state)
+        if taken:
+            self._closed.append(restored)
+        else:
+            self._drop(restored)
+        return taken
+
     # What is kept.
 
     def _keep(self, sequence: Sequence) -> None:
         alike = [each for each in self._closed if each.owner.partition == sequence.owner.partition]
-        longer = next((each for each in alike if _holds(each, sequence)), None)
+        longer = next((each for each in alike if self._holds(each, sequence)), None)
         if longer is not None:
             self._touch(longer)
-        if longer is not None or not self._memory.partial or not sequence.evaluated:
+        if longer is not None or not sequence.evaluated:
             self._drop(sequence)
             return
         for each in alike:
-            if _holds(sequence, each):
+            if self._holds(sequence, each):
                 self._closed.remove(each)
                 self._drop(each)
         self._closed.append(sequence)
+
+    def _copy(self, sequence: Sequence) -> Sequence:
+        """A closed sequence that holds what this one does now, in the same cells."""
+        number, length = self._number(None), sequence.evaluated
+        self._memory.copy(sequence.number, number, length)
+        cells = sequence.cells[:length]
+        self._cells.share(cells)
+        tokens = sequence.tokens[:length]
+        return Sequence(number, tokens, cells, length, sequence.owner, length, State.CLOSED)
+
+    def _holds(self, longer: Sequence, shorter: Sequence) -> bool:
+        """Whether all that a sequence has computed can be taken over from another one as well."""
+        length = shorter.evaluated
+        return self._ready(longer, _common(longer.tokens, shorter.tokens, length)) == length
 
     def _touch(self, sequence: Sequence) -> None:
         self._closed.remove(sequence)
@@ -206,7 +277,7 @@ class Cache:
 
     # Room for a new sequence.
 
-    def _make_room(self, count: int, source: Sequence | None, shared: int) -> bool:
+    def make_room(self, count: int, source: Sequence | None = None, shared: int = 0) -> bool:
         """Evicts until ``count`` cells are free. What ``source`` holds beyond the shared prefix goes
         last; without that a long cached sequence could keep its own successor waiting for ever."""
         while self._cells.free < count and self._evict(keep=source):
@@ -230,20 +301,31 @@ class Cache:
     def _source(self, tokens: array[int], owner: Owner) -> tuple[Sequence | None, int]:
         """The sequence to take a prefix over from, and how many tokens. One that has yet to compute
         them is worth waiting for if that saves enough."""
-        if not self._memory.partial:
-            return None, 0
         best: tuple[Sequence | None, int] = (None, 0)
         promise: tuple[Sequence | None, int] = (None, 0)
         for each in self._readable(owner):
             common = _common(each.tokens, tokens, min(each.stable, len(tokens) - 1))
-            if min(common, each.evaluated) > best[1]:
-                best = (each, min(common, each.evaluated))
-            if common > promise[1]:
-                promise = (each, common)
+            ready = self._ready(each, common)
+            if ready > best[1]:
+                best = (each, ready)
+            promised = self._promised(each, common)
+            if promised > max(promise[1], each.evaluated):
+                promise = (each, promised)
         chosen = promise if promise[1] - best[1] >= WORTH_WAITING else best
         if chosen[0] is not None and chosen[0].state is State.CLOSED:
             self._touch(chosen[0])
         return chosen
+
+    def _ready(self, sequence: Sequence, common: int) -> int:
+        """How many of the first ``common`` tokens of a sequence can be taken over now."""
+        ready = min(common, sequence.evaluated)
+        return ready if ready >= self._memory.shortest(sequence.number) else 0
+
+    def _promised(self, sequence: Sequence, common: int) -> int:
+        """How many of the first ``common`` tokens of a sequence can be taken over in the end."""
+        if self._memory.partial:
+            return common
+        return max((stop for stop in sequence.stops if stop <= common), default=0)
 
     def _readable(self, owner: Owner) -> Iterable[Sequence]:
         # Open ones that only follow have no promise of their own to make.
@@ -256,10 +338,14 @@ class Cache:
     def _catch_up(self, sequence: Sequence) -> None:
         """Takes the shared prefix over once the leader has computed it."""
         leader = sequence.leader
-        if leader is not None and leader.evaluated >= sequence.shared:
-            self._memory.copy(leader.number, sequence.number, sequence.shared)
-            sequence.evaluated = sequence.shared
-            sequence.state, sequence.leader = State.READY, None
+        if leader is None or leader.evaluated < sequence.shared:
+            return
+        if self._ready(leader, sequence.shared) < sequence.shared:
+            sequence.state, sequence.leader = State.ORPHANED, None
+            return
+        self._memory.copy(leader.number, sequence.number, sequence.shared)
+        sequence.evaluated = sequence.shared
+        sequence.state, sequence.leader = State.READY, None
 
     _none: CellNumbers = np.zeros(0, np.int32)
 
@@ -272,9 +358,3 @@ def _common(left: array[int], right: array[int], limit: int) -> int:
     differs = np.frombuffer(left, np.int32, count) != np.frombuffer(right, np.int32, count)
     first = int(differs.argmax())
     return first if differs[first] else count
-
-
-def _holds(longer: Sequence, shorter: Sequence) -> bool:
-    """Whether a sequence begins with all that another one has computed."""
-    length = shorter.evaluated
-    return longer.evaluated >= length and _common(longer.tokens, shorter.tokens, length) == length

@@ -5,7 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
+import numpy as np
+
 from server.engine.cache import Sequence
+from server.engine.healing import healed
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Tally
 from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
@@ -33,6 +36,7 @@ class Choice:
         self.job = job
         self.prompt = job.prompt or (vocabulary.bos or 0,)  # something has to be computed
         self.tokens = array("i", self.prompt)
+        self.boundaries = _boundaries(self.tokens, vocabulary.ends)
         self.limit = max(0, min(job.max_tokens, context - len(self.prompt)))
         self.sequence: Sequence | None = None
         self.ended: Ended | None = None
@@ -62,8 +66,10 @@ class Choice:
         elif not self._matcher.consume_token(token):
             self.ended = Ended.DEAD_END
         else:
+            start = len(self.tokens)
             self._append(token, Source.SAMPLED, logits)
             self._force()
+            self._heal(start)
 
     def append(self, tokens: Iterable[int]) -> None:
         """Appends tokens that the constraint allows, and those forced behind them."""
@@ -133,6 +139,20 @@ class Choice:
         for token in taken:
             self._append(token, Source.FORCED)
 
+    def _heal(self, start: int) -> None:
+        """Joins a sampled token and those forced behind it, none of them computed yet. Not where each token
+        is to be told with its logprob."""
+        written = len(self.tokens) - start
+        if written < 2 or self.ended is not None or self.job.sampling.top_logprobs is not None:
+            return
+        joined = healed(self.tokens, start, len(self.prompt), self._vocabulary)
+        if joined != self.tokens[start:]:
+            del self.tokens[start:], self._untold[-written:]
+            self._tally.sampled_tokens -= 1
+            self._tally.forced_tokens -= written - 1
+            for place, token in enumerate(joined):
+                self._append(token, Source.FORCED if place else Source.SAMPLED)
+
     def _consume(self, tokens: list[int]) -> None:
         if tokens and not self._matcher.consume_tokens(tokens):
             self.ended = Ended.DEAD_END
@@ -148,3 +168,11 @@ class Choice:
             self._tally.sampled_tokens += 1
         else:
             self._tally.forced_tokens += 1
+
+
+def _boundaries(prompt: array[int], ends: frozenset[int]) -> tuple[int, ...]:
+    """Where others may be expected to go on otherwise: after the prompt's first turn (the system text with
+    the tools) and after its last. A turn ends with a token that would end the model's own."""
+    after = np.flatnonzero(np.isin(np.frombuffer(prompt, np.int32), list(ends))) + 1
+    after = after[after < len(prompt)]
+    return (int(after[0]), int(after[-1])) if len(after) else (len(prompt) - 1,)

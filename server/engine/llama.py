@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from server.engine.cores import physical_cores
 from server.engine.llama_devices import gpus, offload, refuse_large_context
-from server.engine.llama_native import clear_complaints, complaint, metadata, native, pointer
+from server.engine.llama_native import clear_complaints, complaint, metadata, native, pointer, version
 from server.engine.llama_tokens import Tokens
 from server.engine.protocol import Device
 from server.errors import StartupFailed
 
 Logits = NDArray[np.float32]
+State = NDArray[np.uint8]
 
 CONTEXT_LIMIT = 32768
 """Cells of a context whose size was not asked for, at most."""
@@ -77,6 +79,7 @@ class Weights:
         self.pooling = int(pooling) if pooling.isdecimal() else 0
         names = ", ".join(each.name for each in gpus()) if gpu_layers else "CPU"
         self.device = Device(names, self.layers, min(gpu_layers, self.layers))
+        self.window = int(native.llama_model_n_swa(self.pointer))
         template = native.llama_model_chat_template(self.pointer, None)
         self.template: str | None = template.decode("utf-8", "replace") if template else None
 
@@ -182,6 +185,7 @@ class Context:
         for name, value in parameters.items():
             setattr(made, name, value)
         clear_complaints()
+        self.form = _form(made, weights.device.offloaded)
         self._context = native.llama_init_from_model(weights.pointer, made)
         if not self._context:
             name = weights.path.name
@@ -267,3 +271,45 @@ class Llama(Context):
     def drop(self, sequence: int) -> None:
         """Empties a sequence."""
         native.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def shortest(self, sequence: int) -> int:
+        """The least number of a sequence's tokens that another one can begin with. A state that cannot be
+        taken back is only had whole. A sliding window's cells that the sequence itself has no use for any
+        more are overwritten by others (``find_slot`` of llama.cpp's ``llama-kv-cache.cpp``), so a prefix that
+        ends within a window of those is incomplete."""
+        if not self.partial:
+            return int(native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+        first = int(native.llama_memory_seq_pos_min(self._memory, sequence))
+        return first + self.weights.window - 1 if first > 0 else 0
+
+    def state(self, sequence: int, most: int) -> State | None:
+        """What a sequence holds, as bytes for ``restore``. None where they are more than ``most``, or
+        llama.cpp does not give them."""
+        size = int(native.llama_state_seq_get_size_ext(self._context, sequence, 0))
+        if not 0 < size <= most:
+            return None
+        state = np.empty(size, np.uint8)
+        room = pointer(state, ctypes.c_uint8)
+        written = native.llama_state_seq_get_data_ext(self._context, room, size, sequence, 0)
+        return state if written == size else None
+
+    def restore(self, sequence: int, length: int, state: State) -> bool:
+        """Makes an empty sequence hold the ``length`` tokens of a saved state. False, and it stays empty, if
+        that is none. Only whole states of this model and ``form`` may be given: others may pass for one."""
+        room = pointer(state, ctypes.c_uint8)
+        read = native.llama_state_seq_set_data_ext(self._context, room, len(state), sequence, 0)
+        if read == len(state) and native.llama_memory_seq_pos_max(self._memory, sequence) == length - 1:
+            return True
+        self.drop(sequence)
+        return False
+
+
+_FORMLESS = {"n_batch", "n_ubatch", "n_seq_max", "n_outputs_max", "n_threads", "n_threads_batch"}
+
+
+def _form(parameters: Any, offloaded: int) -> str:
+    """What decides how a state is laid out and what is in it, besides the model: the library, and all numbers
+    among a context's parameters but those of batches and threads."""
+    named = {name: getattr(parameters, name) for name, _ in parameters._fields_ if name not in _FORMLESS}
+    numbers = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    return f"llama-cpp-python {version}, {sys.byteorder}, {offloaded} layers offloaded, {numbers}"

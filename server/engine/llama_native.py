@@ -19,8 +19,9 @@ if (os.cpu_count() or 1) <= 4:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 import llama_cpp.llama_cpp as native
+from llama_cpp import __version__ as version
 
-__all__ = ["clear_complaints", "complaint", "metadata", "native", "pointer"]
+__all__ = ["clear_complaints", "complaint", "metadata", "native", "pointer", "version"]
 
 _log = logging.getLogger("toolspan.engine")
 _GGML_ERROR = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from server.engine.llama import Llama, Options, Weights
 from server.engine.llama_pooled import PooledLlama
 from server.engine.protocol import Engine, Model
 from server.engine.scheduler import Scheduler
+from server.engine.snapshots import Snapshots, fingerprint
 from server.engine.vocabulary import LlamaVocabulary
 from server.settings import Settings
+
+_log = logging.getLogger("toolspan.engine")
 
 
 def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engine | Embedder:
@@ -37,4 +41,16 @@ def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engin
     )
     if isinstance(llama, PooledLlama):
         return Embedder(llama, LlamaVocabulary(weights.tokens, markers, constrains=False), model)
-    return Scheduler(llama, LlamaVocabulary(weights.tokens, markers), model)
+    snapshots = _snapshots(settings, path, llama.form)
+    return Scheduler(llama, LlamaVocabulary(weights.tokens, markers), model, snapshots)
+
+
+def _snapshots(settings: Settings, path: Path, form: str) -> Snapshots | None:
+    if not (settings.snapshots and settings.snapshot_folder and settings.reuse_prefix):
+        return None
+    try:
+        about = f"{fingerprint(path)} {form}"
+    except OSError as error:
+        _log.warning("no prefixes are kept on disk: %s", error)
+        return None
+    return Snapshots(Path(settings.snapshot_folder), about, settings.snapshot_space * 1024 * 1024)

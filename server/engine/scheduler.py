@@ -18,8 +18,10 @@ from server.engine.cache import Cache, Memory, Owner, State
 from server.engine.choice import Choice
 from server.engine.llama import DecodeFailed, Logits
 from server.engine.pace import Pace
+from server.engine.prefix_store import PrefixStore
 from server.engine.protocol import Job, Load, Model, Progress, SequenceId, Tally, Vocabulary
 from server.engine.sampler import Workbench
+from server.engine.snapshots import Snapshots
 from server.engine.vocabulary import EngineVocabulary
 
 
@@ -71,14 +73,21 @@ class _Part:
 
 
 class Scheduler:
-    """See ``protocol.Engine`` for the methods."""
+    """See ``protocol.Engine`` for the methods. ``snapshots`` are the prefixes on disk, if any are kept."""
 
-    def __init__(self, llama: Computer, vocabulary: EngineVocabulary, model: Model) -> None:
+    def __init__(
+        self,
+        llama: Computer,
+        vocabulary: EngineVocabulary,
+        model: Model,
+        snapshots: Snapshots | None = None,
+    ) -> None:
         self.model = model
         self.vocabulary: Vocabulary = vocabulary
         self._vocabulary = vocabulary
         self._llama = llama
         self._cache = Cache(llama)
+        self._store = PrefixStore(snapshots, self._cache) if snapshots else None
         self._pace = Pace()
         self._bench = Workbench(vocabulary.size)
         self._waiting: deque[Choice] = deque()
@@ -106,6 +115,8 @@ class Scheduler:
     def step(self) -> list[Progress]:
         self._admit()
         parts = self._batch()
+        if not parts:
+            self._rest()
         self._decode(parts)
         self._sample(parts)
         return self._emit()
@@ -151,9 +162,12 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting) or any(choice.ended is None for choice in self._running.values())
+        active = any(choice.ended is None for choice in self._running.values())
+        return bool(self._waiting) or active or (self._store is not None and self._store.pending)
 
     def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
         for choice in (*self._running.values(), *self._waiting):
             choice.close()
         self._llama.close()
@@ -171,7 +185,10 @@ class Scheduler:
         job = choice.job
         if choice.ended is None:
             owner = Owner(job.request, job.partition, job.reuse_prefix)
-            sequence = self._cache.open(choice.tokens, choice.length, len(choice.prompt), owner)
+            if self._store is not None and not self._store.fetched(choice.tokens, owner):
+                return False
+            stable = len(choice.prompt)
+            sequence = self._cache.open(choice.tokens, choice.length, stable, owner, choice.boundaries)
             if sequence is None:
                 return False
             choice.sequence = sequence
@@ -184,13 +201,23 @@ class Scheduler:
         return True
 
     def _put_back_orphans(self) -> None:
-        """Choices that waited for a prefix which nobody computes any more start anew, before others."""
+        """Choices that waited for a prefix which nobody computes any more, or whose state could not be taken
+        back, start anew, before others."""
         for choice in reversed(list(self._running.values())):
             if choice.sequence is not None and choice.sequence.state is State.ORPHANED:
                 self._cache.close(choice.sequence)
                 choice.sequence = None
                 del self._running[choice.id]
                 self._waiting.appendleft(choice)
+
+    def _rest(self) -> None:
+        """A step in which nothing is computed: time for prefixes on disk."""
+        if self._store is None:
+            return
+        if self._waiting:
+            self._store.wait()
+        elif self._store.pending:
+            self._store.keep_one()
 
     # Batch.
 
@@ -212,7 +239,7 @@ class Scheduler:
         if choice.ended is not None or sequence is None or sequence.state is not State.READY or room <= 0:
             return None
         start = sequence.evaluated
-        tokens = choice.tokens[start : start + room]
+        tokens = sequence.due(room)
         last = start + len(tokens) == len(choice.tokens)
         row = self._llama.batch.add(sequence.number, start, tokens, output=last)
         return _Part(choice, len(tokens), row if last else None)
@@ -260,5 +287,7 @@ class Scheduler:
                 return
             self._waiting.remove(choice)
         if choice.sequence is not None:
+            if self._store is not None:
+                self._store.note(choice.sequence, choice.boundaries)
             self._cache.close(choice.sequence)
         choice.close()
