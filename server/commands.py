@@ -23,7 +23,7 @@ from server.errors import StartupFailed, ToolspanError, quoted
 from server.frames import ModelFacts
 from server.model_file import check
 from server.programs import program
-from server.settings import Settings
+from server.settings import BUILT_IN, Settings
 
 _SOURCES = ("--model", "--template")
 USAGE = """usage: toolspan COMMAND [OPTIONS]
@@ -72,7 +72,7 @@ def _serve(settings: Settings) -> int:
 
 def _find_model(settings: Settings) -> Settings:
     """Fetches the model where that is needed, and checks it."""
-    if settings.script:
+    if settings.replay:
         return settings
     return dataclasses.replace(settings, model=_model_file(settings.model))
 
@@ -86,7 +86,7 @@ def _model_file(model: str) -> str:
 
 def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     """What the operator needs to know once the model answers."""
-    note = next((entry.note for entry in CATALOGUE if entry.key == facts.name), "")
+    note = _replayed(settings.replay) or next((each.note for each in CATALOGUE if each.key == facts.name), "")
     where = (
         f"{facts.offloaded_layers} of {facts.layers} layers on {facts.device}"
         if facts.offloaded_layers
@@ -107,6 +107,14 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     print(f"listening {address}/v1{'' if settings.host in address else f' (on {settings.host})'}")
     print("try it (tool_choice required: the model has to call the tool):")
     print(_example(facts.name, address, bool(settings.api_key or settings.api_key_file)), flush=True)
+
+
+def _replayed(replay: str) -> str:
+    """What a replay is, so that nobody takes it for a model; empty where there is a model."""
+    if not replay:
+        return ""
+    source = "the built-in script" if replay == BUILT_IN else replay
+    return f"a replay of {source}: no model is loaded, nothing is computed"
 
 
 def _example(model: str, address: str, keyed: bool) -> str:

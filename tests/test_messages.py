@@ -26,6 +26,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"when": "Think first", "text": "<think>Let me see.</think>\n\nDone."},
     {"when": "Cut it", "text": call("Rome")[:-20], "ended": "length"},
     {"when": "dead end", "text": "x", "ended": "dead_end"},
+    {"text": "Hello"},
 ]
 SERVED = Served(("m",), 1000)
 
@@ -143,7 +144,7 @@ def test_a_stop_sequence_is_told(server: Serving) -> None:
 def test_arguments_keep_their_text(tmp_path: Path, arguments: str) -> None:
     script = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
     tool = {"name": "f", "input_schema": {"type": "object", "properties": {"n": {}}}}
-    with playing(tmp_path, {"text": script}) as alone:
+    with playing(tmp_path, {"takes": [script]}) as alone:
         answer = alone.request(
             "POST",
             "/v1/messages",

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripting import script
 from serving import ROOT, Serving, eventually, received, request_bytes, serving
 
 import server
@@ -36,11 +37,9 @@ class Process:
     """``toolspan serve`` as a user starts it, with a script for a model."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        script = folder / "script.json"
-        script.write_text(json.dumps({"answers": ANSWERS}))
         self._log = (folder / "log").open("w+")
         self.child = subprocess.Popen(
-            [*SERVE, "--script", str(script), "--port", "0", *flags],
+            [*SERVE, "--replay", script(folder, *ANSWERS), "--chunk", "1", "--port", "0", *flags],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -274,7 +273,7 @@ def test_two_servers_do_not_share_a_port() -> None:
 def test_while_the_model_loads_health_says_so_and_requests_are_told_to_wait(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text('["ok", "slow"]')
-    with serving(script=str(script)) as server:
+    with serving(replay=str(script)) as server:
         assert server.runner
         os.kill(server.runner, signal.SIGKILL)
         assert eventually(lambda: "SIGKILL" in server.get("/health").json().get("reason", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.dialect import Dialect
 from server.dialects.table import ALL_MARKERS
 from server.engine.protocol import Engine
-from server.engine.scripted import ScriptedEngine, load_script
+from server.engine.scripted import ScriptedEngine
 from server.errors import TemplateFailed
 from server.frames import ModelFacts
 from server.prompt.prompt import Prompter, probe_call
+from server.runner.replay import Replay, load_script
 from server.settings import Settings
 from server.turn import ToolCall
 
@@ -28,22 +30,23 @@ class LoadedModel:
     bound: BoundDialect
     prompter: Prompter
     facts: ModelFacts
+    replay: Replay | None = None
 
 
 def load_model(settings: Settings) -> LoadedModel:
-    """Loads the model of the settings (its ``model`` is a file's path here), or the script that stands in
+    """Loads the model of the settings (its ``model`` is a file's path here), or the replay that stands in
     for one. Raises ``StartupFailed``."""
-    if settings.script:
-        engine: Engine = ScriptedEngine(
-            load_script(settings.script), context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots
-        )
-    else:
-        engine = _llama_engine(settings)
-    return model_of(engine, settings)
+    if not settings.replay:
+        return model_of(_llama_engine(settings), settings)
+    script = load_script(settings.replay)
+    engine = ScriptedEngine(context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots)
+    model = model_of(engine, settings)
+    replay = Replay(script, model.bound.dialect, settings.chunk)
+    return dataclasses.replace(model, replay=replay)
 
 
 def _llama_engine(settings: Settings) -> Engine:
-    # Imported here so that a script runs without llama.cpp being loaded.
+    # Imported here so that a replay runs without llama.cpp being loaded.
     from server.engine.load import load_engine
 
     return load_engine(settings, Path(settings.model), markers=ALL_MARKERS)
@@ -93,7 +96,7 @@ def _written(prompter: Prompter, calls: tuple[ToolCall, ...]) -> str:
 def _facts(engine: Engine, dialect: Dialect, settings: Settings, warnings: tuple[str, ...]) -> ModelFacts:
     model = engine.model
     return ModelFacts(
-        name="scripted" if settings.script else Path(settings.model).stem,
+        name="scripted" if settings.replay else Path(settings.model).stem,
         architecture=model.architecture,
         context=model.context,
         context_train=model.context_train,

@@ -25,6 +25,7 @@ from server.errors import ContextOverflow, InvalidRequest, InvalidSchema, quoted
 from server.events import Warning
 from server.prompt.prompt import Prompt
 from server.prompt.thinking import thinking_is_off
+from server.runner.builtin import Asked
 from server.runner.model import LoadedModel
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
 from server.schema.cache import Prepared, prepared
@@ -85,6 +86,9 @@ class Preparer:
             partition=turn.partition,
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
         )
+        if self._model.replay is not None:
+            thoughts = reasoning is not ReasoningState.NONE
+            job = self._model.replay.scripted(job, Asked(turn, prompt.text, tools, response, thoughts))
         plan = self._plan(turn, form, tools, response)
         return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
 
