@@ -160,6 +160,33 @@ def test_a_change_is_installed_but_not_built(checkout: Checkout, name: str) -> N
     assert [line.split()[0] for line in checkout.setup()] == ["uv", "uv"]
 
 
+def test_a_replay_is_set_up_without_a_compiler(bare: Path, tmp_path: Path) -> None:
+    for name, program in (("python3", PYTHON), ("uv", UV)):
+        provide(bare, name, program)
+    checkout = Checkout(tmp_path / "checkout", bare)
+    (first, last) = checkout.setup("replay")
+    assert "--require-hashes" in first
+    assert last.endswith("--editable .")
+    assert checkout.setup("replay") == []
+    assert checkout.run("scripts/setup", "serve").returncode == 1
+    for name in ("c++", "git"):
+        provide(bare, name)
+    assert [line.split()[0] for line in checkout.setup("serve")] == ["python", "uv", "uv", "uv"]
+    assert checkout.setup("replay") == []
+
+
+@pytest.mark.parametrize(
+    "flags", [["--replay"], ["--port", "0", "--replay", "a.jsonl"], ["--replay=a.jsonl"]]
+)
+def test_serving_a_replay_builds_nothing(checkout: Checkout, flags: list[str]) -> None:
+    checkout.setup("replay")
+    program = checkout.folder / ".venv/bin/toolspan"
+    program.write_text('#!/bin/sh\necho "$*"\n')
+    program.chmod(0o755)
+    assert checkout.run("scripts/serve", *flags).stdout == f"serve {' '.join(flags)}\n"
+    assert checkout.builds() == []
+
+
 def test_clients_have_an_environment_of_their_own(checkout: Checkout, machine: Path) -> None:
     checkout.setup("test")
     provide(machine, "npm", '#!/bin/sh\necho "npm $*" >>"$LOG"\n')
