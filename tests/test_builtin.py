@@ -57,7 +57,7 @@ RESULT = Message("tool", "22 degrees", tool_call_id="1")
         ("Use get_weather for Rome", "get_weather"),
         ("get the weather, do not get_weather", "get"),
         ("nothing, then bash", "nothing"),
-        ("forget it: getter get_weather_now get-away", "bash"),
+        ("forget it: getter get_weather_now get-away a-get", "bash"),
         ("What is the weather?", "bash"),
     ],
 )

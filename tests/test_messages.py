@@ -173,7 +173,7 @@ def test_errors_have_anthropics_shape(server: Serving, client: anthropic.Anthrop
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="nobody", max_tokens=9, messages=asking("Hi"))
     with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > \d+ maximum"):
-        client.messages.create(model="scripted", max_tokens=9, messages=asking("long " * 40_000))
+        client.messages.create(model="scripted", max_tokens=9, messages=asking("long " * 60_000))
     with (
         anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(anthropic.AuthenticationError),

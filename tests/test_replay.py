@@ -97,7 +97,13 @@ def test_empty_lines_are_none() -> None:
 def test_the_line_whose_cue_comes_last_answers(tmp_path: Path) -> None:
     lines = [{"text": "default"}, {"when": "a1", "text": "A"}, {"when": "b2", "text": "B"}]
     asked = Script(tmp_path, *lines, {"when": "2", "text": "later"}, {"when": "b2", "text": "never"})
-    for text, said in [("xyz", "default"), ("a1 b2 c", "later"), ("b2 a1", "A"), ("b2b", "later")]:
+    for text, said in [
+        ("xyz", "default"),
+        ("a1 b2 c", "later"),
+        ("b2 a1", "A"),
+        ("a1 b2 a1", "A"),
+        ("b2b", "later"),
+    ]:
         assert asked.says(text) == said
 
 

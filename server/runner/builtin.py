@@ -129,7 +129,7 @@ def _arguments(schema: Prepared, texts: list[str]) -> Json:
     for number, key in enumerate(keys):
         if not writer.say(f"{', ' if number else ''}{in_json(key)}: "):
             break  # the schema's own order is another: what is required comes with the end
-        if key not in given or not writer.say_value(in_json(given[key])):
+        if key not in given or not writer.say(in_json(given[key])):
             writer.say_short()
     return writer.finish()
 

@@ -21,7 +21,8 @@ from server.settings import Settings
 from server.turn import ToolCall
 
 _log = logging.getLogger("toolspan.runner")
-_SCRIPTED_CONTEXT = 32_768
+_SCRIPTED_CONTEXT = 262_144
+"""In bytes, of which each is a token: room for the first prompt of any agent."""
 
 
 @dataclass(frozen=True, slots=True)
