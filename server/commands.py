@@ -27,7 +27,7 @@ from server.errors import StartupFailed, ToolspanError, quoted
 from server.frames import ModelFacts
 from server.model_file import check
 from server.programs import program
-from server.settings import Settings
+from server.settings import BUILT_IN, Settings
 
 _log = logging.getLogger("toolspan")
 _SOURCES = ("--model", "--template")
@@ -79,7 +79,7 @@ def _serve(settings: Settings) -> int:
 
 def _find_model(settings: Settings) -> Settings:
     """Fetches the model where that is needed, and checks it."""
-    if settings.script:
+    if settings.replay:
         return settings
     return dataclasses.replace(
         settings, model=_model_file(settings.model), snapshot_folder=_snapshot_folder(settings)
@@ -106,7 +106,7 @@ def _model_file(model: str) -> str:
 
 def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     """What the operator needs to know once the model answers."""
-    note = next((entry.note for entry in CATALOGUE if entry.key == facts.name), "")
+    note = _replayed(settings.replay) or next((each.note for each in CATALOGUE if each.key == facts.name), "")
     where = (
         f"{facts.offloaded_layers} of {facts.layers} layers on {facts.device}"
         if facts.offloaded_layers
@@ -144,6 +144,14 @@ def _model_lines(facts: ModelFacts) -> Iterator[str]:
 def _embedder_lines(facts: ModelFacts) -> Iterator[str]:
     yield f"makes     embeddings of {facts.embedding} components, and no text"
     yield f"context   {facts.context} tokens for each text (the model's own: {facts.context_train})"
+
+
+def _replayed(replay: str) -> str:
+    """What a replay is, so that nobody takes it for a model; empty where there is a model."""
+    if not replay:
+        return ""
+    source = "the built-in script" if replay == BUILT_IN else replay
+    return f"a replay of {source}: no model is loaded, nothing is computed"
 
 
 def _example(model: str) -> dict[str, Any]:

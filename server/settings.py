@@ -23,6 +23,8 @@ from server.errors import StartupFailed, quoted
 PREFIX = "TOOLSPAN_"
 HIGHEST = 2**31 - 1
 """What a number may be where its setting has no limit of its own."""
+BUILT_IN = "builtin"
+"""The value of ``replay`` that names no file: what ``--replay`` alone means."""
 
 
 def _setting(default: Any, help_line: str, **metadata: Any) -> Any:
@@ -81,7 +83,12 @@ class Settings:
         60.0, "seconds a busy model may show no progress before it is restarted", low=0.5
     )
     load_timeout: float = _setting(900.0, "seconds a model may take to load", low=1.0)
-    script: str = _setting("", "play the answers of this file instead of a model (for tests)")
+    replay: str = _setting(
+        "",
+        "without a model, play the answers of this file; with no file, those of the built-in script",
+        bare=BUILT_IN,
+    )
+    chunk: int = _setting(4, "characters of a replayed answer that are generated at once", low=1)
     log_level: str = _setting(
         "info", "debug, info, warning or error", choices=("debug", "info", "warning", "error")
     )
@@ -120,6 +127,8 @@ def parser(program: str) -> argparse.ArgumentParser:
             result.add_argument(flag, action=argparse.BooleanOptionalAction, help=line)
         elif kind is tuple:
             result.add_argument(flag, action="append", metavar="TEXT", help=line)
+        elif bare := setting.metadata.get("bare"):
+            result.add_argument(flag, nargs="?", const=bare, metavar="FILE", help=line)
         else:
             result.add_argument(flag, metavar=kind.__name__.upper(), help=line)
     return result

@@ -1,7 +1,7 @@
 """A runner without a model, for tests of what stands before it: does what the last message says.
 
 That message is a JSON list of steps, such as ``[["text", "Hi"], ["sleep", 0.1], ["exit", 3]]``; any other
-text is echoed. How it loads comes from the file ``settings.script``: a JSON list with one word for each
+text is echoed. How it loads comes from the file ``settings.replay``: a JSON list with one word for each
 start (``ok`` beyond its end); starts are counted in a file next to it. ``settings.model`` is the name.
 """
 
@@ -227,12 +227,12 @@ class Answer:
 
 def load(connection, settings):
     number, words = 0, []
-    if settings.script:
-        with open(settings.script + ".starts", "a+") as starts:
+    if settings.replay:
+        with open(settings.replay + ".starts", "a+") as starts:
             starts.write(".")
             starts.flush()
             number = starts.tell() - 1
-        with open(settings.script) as script:
+        with open(settings.replay) as script:
             words = json.load(script)
     match words[number] if number < len(words) else "ok":
         case "load_failed":

@@ -21,6 +21,7 @@ from answers import random_cuts
 from chunks import folded, stable
 from languages import tokenizer_of
 from llguidance import LLMatcher
+from scripting import SILENT, script
 
 from server.api import sse
 from server.api.answer import fold
@@ -103,9 +104,7 @@ class _Vocabulary(ByteVocabulary):
 @functools.cache
 def _scripted() -> LoadedModel:
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.json"
-        script.write_text('{"answers": []}')
-        return load_model(Settings(script=str(script)))
+        return load_model(Settings(replay=script(Path(folder), SILENT)))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from scripting import SILENT, script
 
 from server.errors import InvalidSchema
 from server.runner.model import load_model
@@ -53,9 +54,7 @@ class Requests:
     """Requests to one server with a scripted model; ``folder`` is for its script."""
 
     def __init__(self, folder: Path) -> None:
-        script = folder / "script.json"
-        script.write_text('{"answers": []}')
-        settings = Settings(script=str(script), ctx=131_072)
+        settings = Settings(replay=script(folder, SILENT), ctx=131_072)
         self._preparer = Preparer(load_model(settings), settings)
 
     def prepared(self, *tools: Tool) -> PreparedTurn:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from scripting import script
 
 from server.api.auth import Keys
 from server.api.server import Server, listen
@@ -136,9 +137,7 @@ def serving(
 @contextlib.contextmanager
 def playing(folder: Path, *answers: dict[str, Any], **settings: Any) -> Iterator[Serving]:
     """A server whose runner plays a script of these answers."""
-    script = folder / "script.json"
-    script.write_text(json.dumps({"answers": answers}))
-    with serving(command=RUNNER, script=str(script), **settings) as running:
+    with serving(command=RUNNER, **{"replay": script(folder, *answers), "chunk": 1, **settings}) as running:
         yield running
 
 

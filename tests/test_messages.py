@@ -26,6 +26,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"when": "Think first", "text": "<think>Let me see.</think>\n\nDone."},
     {"when": "Cut it", "text": call("Rome")[:-20], "ended": "length"},
     {"when": "dead end", "text": "x", "ended": "dead_end"},
+    {"text": "Hello"},
 ]
 SERVED = Served(("m",), 1000)
 
@@ -145,7 +146,7 @@ def test_a_stop_sequence_is_told(server: Serving) -> None:
 def test_arguments_keep_their_text(tmp_path: Path, arguments: str) -> None:
     script = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
     tool = {"name": "f", "input_schema": {"type": "object", "properties": {"n": {}}}}
-    with playing(tmp_path, {"text": script}) as alone:
+    with playing(tmp_path, {"takes": [script]}) as alone:
         answer = alone.request(
             "POST",
             "/v1/messages",
@@ -174,7 +175,7 @@ def test_errors_have_anthropics_shape(server: Serving, client: anthropic.Anthrop
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="nobody", max_tokens=9, messages=asking("Hi"))
     with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > \d+ maximum"):
-        client.messages.create(model="scripted", max_tokens=9, messages=asking("long " * 40_000))
+        client.messages.create(model="scripted", max_tokens=9, messages=asking("long " * 60_000))
     with (
         anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(anthropic.AuthenticationError),

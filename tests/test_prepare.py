@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from scripting import SILENT, script
 
 from server.dialects.bound import BoundDialect
 from server.dialects.table import DIALECTS
@@ -25,9 +26,7 @@ GET_CALL = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
 
 def preparer(folder: Path, dialect: str = "", **settings: object) -> Preparer:
     """``dialect``: of the model, instead of its own."""
-    script = folder / "script.json"
-    script.write_text('{"answers": []}')
-    chosen = Settings(script=str(script), **settings)  # type: ignore[arg-type]
+    chosen = Settings(replay=script(folder, SILENT), **settings)  # type: ignore[arg-type]
     model = load_model(chosen)
     if dialect:
         row = next(each for each in DIALECTS if each.name == dialect)

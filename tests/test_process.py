@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from scripting import script
 
 from server.events import Finish, Text
 from server.frames import (
@@ -93,9 +93,8 @@ def child(tmp_path: Path) -> Iterator[Callable[..., Child]]:
     children: list[Child] = []
 
     def start(*answers: dict[str, object], **settings: object) -> Child:
-        script = tmp_path / "script.json"
-        script.write_text(json.dumps({"answers": answers}))
-        children.append(Child(Settings(script=str(script), **settings)))  # type: ignore[arg-type]
+        replay = script(tmp_path, *answers)
+        children.append(Child(Settings(replay=replay, chunk=1, **settings)))  # type: ignore[arg-type]
         return children[-1]
 
     yield start
@@ -237,7 +236,7 @@ def test_it_ends_at_a_broken_frame(child: Callable[..., Child]) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_said(child: Callable[..., Child], tmp_path: Path) -> None:
-    running = Child(Settings(script=str(tmp_path / "missing.json")))
+    running = Child(Settings(replay=str(tmp_path / "missing.jsonl")))
     frame = running.next()
     assert isinstance(frame, LoadFailed)
     assert "cannot read the script" in frame.error.message

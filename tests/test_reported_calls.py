@@ -54,7 +54,7 @@ BROKEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"]}\n
 ANSWERS: list[dict[str, Any]] = [
     {"when": "a call", "text": IN_PARIS},
     {"when": "a cut call", "text": IN_PARIS.partition('is"')[0], "ended": "length"},
-    {"when": "a broken call", "text": BROKEN},
+    {"when": "a broken call", "takes": [BROKEN]},
     {"when": "an unknown call", "pieces": ["<tool_call>\n", "<function", "=list", ">", "</function>"]},
 ]
 

@@ -37,6 +37,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"text": "Hello."},
     {"when": "a call", "text": f"Well. {IN_PARIS}"},
     {"when": "42.69", "text": "It is 42.69."},
+    {"when": "no number", "takes": ["Hello."]},
     {"when": "a number", "text": '{"n": 1}'},
 ]
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -292,7 +293,7 @@ def test_b119_a_schema_that_is_taken_is_kept(server: Serving) -> None:
     described = {"type": "json_schema", "json_schema": {"name": "n", "schema": NUMBER}}
     reply = server.post(saying("a number", response_format=described))
     assert reply_of(reply.json()) == Reply('{"n": 1}')
-    failed = server.post(saying("Hi", response_format=described))
+    failed = server.post(saying("no number", response_format=described))
     assert failed.status_code == 500
     assert failed.json()["error"]["code"] == "schema_not_satisfied"
     assert not model().allows("Hello.", response_format=ResponseFormat("json_object"), whole=False)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import msgspec
-import pytest
-
-from server.engine.protocol import Ended, Job, SequenceId
-from server.engine.scripted import ByteVocabulary, Script, ScriptedEngine, load_script
-from server.errors import StartupFailed
+from server.engine.protocol import Ended, SequenceId
+from server.engine.scripted import ByteVocabulary, Played, ScriptedEngine, ScriptedJob, TimedText
 from server.turn import Sampling
 
-
-def engine(*answers: dict[str, object], slots: int = 2) -> ScriptedEngine:
-    return ScriptedEngine(msgspec.convert({"answers": answers}, Script), context=1000, slots=slots)
+GRAMMAR = "start: /(?s:.*)/"
 
 
-def job(request: int, prompt: str = "hi", *, grammar: str = "start: /(?s:.*)/", **fields: object) -> Job:
+def engine(slots: int = 2) -> ScriptedEngine:
+    return ScriptedEngine(context=1000, slots=slots)
+
+
+def saying(*takes: str, silence: float = 0.0) -> Played:
+    """An answer that is one token a character."""
+    return Played(tuple(tuple(TimedText(each, silence) for each in take) for take in takes))
+
+
+def job(
+    request: int, answer: Played, *, grammar: str = GRAMMAR, max_tokens: int = 100, choices: int = 1
+) -> ScriptedJob:
     vocabulary = ByteVocabulary()
-    tokens = tuple(vocabulary.tokenize(prompt, markup=True))
-    limits = {"max_tokens": 100} | fields
-    return Job(request, tokens, vocabulary.matcher(grammar), Sampling(), **limits)  # type: ignore[arg-type]
+    prompt = tuple(vocabulary.tokenize("hi", markup=True))
+    matcher = vocabulary.matcher(grammar)
+    return ScriptedJob(request, prompt, matcher, Sampling(), max_tokens, choices, answer=answer)
 
 
 def played(machine: ScriptedEngine, request: int, choice: int = 0) -> tuple[str, Ended | None]:
@@ -35,24 +37,16 @@ def played(machine: ScriptedEngine, request: int, choice: int = 0) -> tuple[str,
     return text, ended
 
 
-def test_the_answer_whose_cue_comes_last_is_played() -> None:
-    machine = engine({"text": "default"}, {"when": "a", "text": "A"}, {"when": "b", "text": "B"})
-    for number, (prompt, text) in enumerate([("xyz", "default"), ("a b", "B"), ("b a", "A")]):
-        machine.submit(job(number, prompt))
-        assert played(machine, number) == (text, Ended.STOP)
-        machine.finish(SequenceId(number, 0))
-
-
 def test_submit_says_whether_the_script_keeps_to_the_constraint() -> None:
-    machine = engine({"text": "yes"})
-    assert machine.submit(job(1))
-    assert not machine.submit(job(2, grammar='start: "no"'))
+    machine = engine()
+    assert machine.submit(job(1, saying("yes")))
+    assert not machine.submit(job(2, saying("yes"), grammar='start: "no"'))
 
 
 def test_a_job_waits_for_a_slot() -> None:
-    machine = engine({"text": "x"}, slots=1)
-    machine.submit(job(1))
-    machine.submit(job(2))
+    machine = engine(slots=1)
+    machine.submit(job(1, saying("x")))
+    machine.submit(job(2, saying("x")))
     assert played(machine, 1) == ("x", Ended.STOP)
     assert machine.load.waiting == 1
     machine.finish(SequenceId(1, 0))
@@ -60,8 +54,8 @@ def test_a_job_waits_for_a_slot() -> None:
 
 
 def test_more_choices_than_slots_take_turns() -> None:
-    machine = engine({"text": "x"}, slots=1)
-    machine.submit(job(1, choices=3))
+    machine = engine(slots=1)
+    machine.submit(job(1, saying("x"), choices=3))
     for choice in range(3):
         assert played(machine, 1, choice) == ("x", Ended.STOP)
         machine.finish(SequenceId(1, choice))
@@ -70,39 +64,45 @@ def test_more_choices_than_slots_take_turns() -> None:
 
 
 def test_max_tokens_cuts() -> None:
-    machine = engine({"text": "abcdef"})
-    machine.submit(job(1, max_tokens=3))
+    machine = engine()
+    machine.submit(job(1, saying("abcdef"), max_tokens=3))
     assert played(machine, 1) == ("abc", Ended.LENGTH)
     assert machine.tally(1).sampled_tokens == 3
 
 
 def test_a_rewound_sequence_plays_the_next_take() -> None:
-    machine = engine({"takes": ["abX", "abY", "abZ"]})
-    machine.submit(job(1))
+    machine = engine()
+    machine.submit(job(1, saying("abX", "abY", "abZ")))
     assert played(machine, 1) == ("abX", Ended.STOP)
     machine.rewind(SequenceId(1, 0), 2)
     assert played(machine, 1) == ("Y", Ended.STOP)
 
 
 def test_a_cancelled_request_is_forgotten() -> None:
-    machine = engine({"text": "x", "delay_ms": 10_000})
-    machine.submit(job(1))
+    machine = engine()
+    machine.submit(job(1, saying("x", silence=10.0)))
     machine.step()
     machine.cancel(1)
     machine.cancel(2)
     assert not machine.busy
 
 
+def test_silence_is_no_token() -> None:
+    machine = engine()
+    machine.submit(job(1, Played(((TimedText("a"), TimedText("b"), TimedText("", 0.01)),))))
+    assert played(machine, 1) == ("ab", Ended.STOP)
+    assert machine.tally(1).sampled_tokens == 2
+
+
+def test_what_is_not_due_does_not_hold_up_others() -> None:
+    machine = engine()
+    machine.submit(job(1, saying("late", silence=3600.0)))
+    machine.submit(job(2, saying("soon")))
+    assert played(machine, 2) == ("soon", Ended.STOP)
+    assert machine.busy
+
+
 def test_markup_is_two_tokens_in_prompts_only() -> None:
     vocabulary = ByteVocabulary()
     assert vocabulary.tokenize("<|im_start|>a<|im_end|>", markup=True) == [256, 97, 257]
     assert max(vocabulary.tokenize("<|im_start|>", markup=False)) < 256
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"answers": [{"txt": 1}]}', json.dumps({"answers": [{"text": 1}]})]
-)
-def test_a_script_that_is_none_is_said_in_one_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / "script.json").write_text(text)
-    with pytest.raises(StartupFailed, match="cannot read the script"):
-        load_script(str(tmp_path / "script.json"))

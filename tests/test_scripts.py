@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,8 +13,10 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ["scripts/setup", "scripts/serve", "scripts/test", "scripts/check", "scripts/lock", ".ci/run"]
+SCRIPTS = [f"scripts/{name}" for name in ("setup", "serve", "test", "check", "clients", "lock")] + [".ci/run"]
 LOCKS = ["requirements.lock", "requirements-dev.lock"]
+CLIENTS_LOCK = "requirements-clients.lock"
+CLIENTS = [CLIENTS_LOCK, "tests/clients/package.json", "tests/clients/package-lock.json"]
 TOOLS = ["basename", "cat", "cksum", "cp", "dirname", "grep", "mkdir", "mv", "rm", "sed", "sh", "tr", "uname"]
 
 PYTHON = """#!/bin/sh
@@ -22,7 +25,7 @@ case "$*" in
     -V) echo Python 3.12.0 ;;
     "-c import sys"*) exit "${OLD:-0}" ;;
     "-c import ensurepip"*) exit "${BARE:-0}" ;;
-    "-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    "-m venv"*) for folder; do :; done; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python" ;;
     "-m pip wheel"*)
         [ -z "${BROKEN_BUILD-}" ] || exit 1
         while [ "$1" != --wheel-dir ]; do shift; done
@@ -41,7 +44,7 @@ class Checkout:
     def __init__(self, folder: Path, machine: Path) -> None:
         self.folder = folder
         self.machine = machine
-        for name in [*SCRIPTS, *LOCKS, "pyproject.toml"]:
+        for name in [*SCRIPTS, *LOCKS, *CLIENTS, "pyproject.toml"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
 
@@ -157,6 +160,62 @@ def test_a_change_is_installed_but_not_built(checkout: Checkout, name: str) -> N
     assert [line.split()[0] for line in checkout.setup()] == ["uv", "uv"]
 
 
+def test_a_replay_is_set_up_without_a_compiler(bare: Path, tmp_path: Path) -> None:
+    for name, program in (("python3", PYTHON), ("uv", UV)):
+        provide(bare, name, program)
+    checkout = Checkout(tmp_path / "checkout", bare)
+    (first, last) = checkout.setup("replay")
+    assert "--require-hashes" in first
+    assert last.endswith("--editable .")
+    assert checkout.setup("replay") == []
+    assert checkout.run("scripts/setup", "serve").returncode == 1
+    for name in ("c++", "git"):
+        provide(bare, name)
+    assert [line.split()[0] for line in checkout.setup("serve")] == ["python", "uv", "uv", "uv"]
+    assert checkout.setup("replay") == []
+
+
+@pytest.mark.parametrize(
+    "flags", [["--replay"], ["--port", "0", "--replay", "a.jsonl"], ["--replay=a.jsonl"]]
+)
+def test_serving_a_replay_builds_nothing(checkout: Checkout, flags: list[str]) -> None:
+    checkout.setup("replay")
+    program = checkout.folder / ".venv/bin/toolspan"
+    program.write_text('#!/bin/sh\necho "$*"\n')
+    program.chmod(0o755)
+    assert checkout.run("scripts/serve", *flags).stdout == f"serve {' '.join(flags)}\n"
+    assert checkout.builds() == []
+
+
+def test_clients_have_an_environment_of_their_own(checkout: Checkout, machine: Path) -> None:
+    checkout.setup("test")
+    provide(machine, "npm", '#!/bin/sh\necho "npm $*" >>"$LOG"\n')
+    (line,) = checkout.setup("clients")
+    assert "--python .venv/clients/bin/python --no-deps --require-hashes" in line
+    assert line.endswith(CLIENTS_LOCK)
+    assert "npm ci --prefix .venv/clients " in (machine / "log").read_text()
+    assert (checkout.folder / ".venv/clients/package-lock.json").exists()
+    for profile in ("clients", "test", "serve"):
+        assert checkout.setup(profile) == []
+    with (checkout.folder / CLIENTS_LOCK).open("a") as file:
+        file.write("# changed\n")
+    assert checkout.setup("test") == []
+    assert len(checkout.setup("clients")) == 1
+
+
+def test_clients_do_without_npm_and_come_after_all_else(checkout: Checkout) -> None:
+    lines = checkout.setup("clients")
+    assert [line.split()[0] for line in lines] == ["python", "uv", "uv", "uv", "uv"]
+    assert lines[-1].endswith(CLIENTS_LOCK)
+
+
+def test_clients_that_were_not_installed_whole_are_installed_again(checkout: Checkout, machine: Path) -> None:
+    provide(machine, "npm", "#!/bin/sh\nexit 1\n")
+    assert checkout.run("scripts/setup", "clients").returncode != 0
+    provide(machine, "npm")
+    assert len(checkout.setup("clients")) == 1
+
+
 def test_another_release_of_the_library_is_built(checkout: Checkout) -> None:
     checkout.setup()
     lock = checkout.folder / "requirements.lock"
@@ -227,20 +286,26 @@ def test_the_locks_agree() -> None:
     assert serving.items() <= testing.items()
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, CLIENTS_LOCK])
 def test_the_locks_hold_what_the_project_asks_for(lock: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    asked = project["project"]["dependencies"]
-    if lock == "requirements-dev.lock":
-        asked = asked + project["dependency-groups"]["dev"]
+    own, groups = project["project"]["dependencies"], project["dependency-groups"]
+    asked = [own, own + groups["dev"], groups["clients"]][[*LOCKS, CLIENTS_LOCK].index(lock)]
     for each in map(Requirement, asked):
         (version,) = pins(lock)[each.name].specifier
         assert version.operator == "=="
         assert each.specifier.contains(version.version)
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, CLIENTS_LOCK])
 def test_the_locks_have_hashes_and_name_no_place(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     assert "://" not in text
     assert all("--hash=sha256:" in line for line in text.replace("\\\n", "").splitlines())
+
+
+def test_the_lock_of_npm_has_hashes_and_names_no_place() -> None:
+    text = (ROOT / "tests/clients/package-lock.json").read_text(encoding="utf-8")
+    assert "://" not in text
+    packages = json.loads(text)["packages"]
+    assert all(each["integrity"].startswith("sha512-") for name, each in packages.items() if name)

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripting import script
 from serving import ROOT, Serving, eventually, received, request_bytes, serving
 
 import server
@@ -36,11 +37,9 @@ class Process:
     """``toolspan serve`` as a user starts it, with a script for a model."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        script = folder / "script.json"
-        script.write_text(json.dumps({"answers": ANSWERS}))
         self._log = (folder / "log").open("w+")
         self.child = subprocess.Popen(
-            [*SERVE, "--script", str(script), "--port", "0", *flags],
+            [*SERVE, "--replay", script(folder, *ANSWERS), "--chunk", "1", "--port", "0", *flags],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -228,7 +227,7 @@ def test_a_used_port_fails_before_anything_else(taken: int) -> None:
 
 def test_a_missing_model_or_script_is_one_line(tmp_path: Path) -> None:
     assert "model.gguf" in failed("--port", "0", "--model", "/nonexistent/model.gguf")
-    assert "nothing.json" in failed("--port", "0", "--script", str(tmp_path / "nothing.json"))
+    assert "nothing.json" in failed("--port", "0", "--replay", str(tmp_path / "nothing.json"))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -274,7 +273,7 @@ def test_two_servers_do_not_share_a_port() -> None:
 def test_while_the_model_loads_health_says_so_and_requests_are_told_to_wait(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text('["ok", "slow"]')
-    with serving(script=str(script)) as server:
+    with serving(replay=str(script)) as server:
         assert server.runner
         os.kill(server.runner, signal.SIGKILL)
         assert eventually(lambda: "SIGKILL" in server.get("/health").json().get("reason", ""))

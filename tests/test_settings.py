@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.errors import StartupFailed
-from server.settings import PREFIX, Settings, load, parser
+from server.settings import BUILT_IN, PREFIX, Settings, load, parser
 
 FIELDS = dataclasses.fields(Settings)
 SAMPLES: dict[type, tuple[str, Any]] = {
@@ -75,6 +75,12 @@ def test_switches_can_be_turned_off() -> None:
     assert load(["--no-mmap"], {}).mmap is False
     assert load([], {"TOOLSPAN_MMAP": "no"}).mmap is False
     assert load(["--mmap"], {"TOOLSPAN_MMAP": "0"}).mmap is True
+
+
+def test_a_replay_needs_no_file() -> None:
+    assert load(["--replay"], {}).replay == BUILT_IN
+    assert load(["--replay", "--port", "0"], {}) == Settings(replay=BUILT_IN, port=0)
+    assert load(["--port", "0", "--replay", "./builtin"], {}).replay == "./builtin"
 
 
 def test_lists_repeat_or_have_commas() -> None:

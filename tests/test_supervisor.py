@@ -223,7 +223,7 @@ def test_a_death_fails_what_is_in_flight_and_a_new_runner_answers(step: list[Any
 def test_the_reason_of_a_death_is_told_while_it_lasts(tmp_path: Path) -> None:
     async def test() -> None:
         script = starts(tmp_path, "ok", "slow")
-        async with supervised(script=script) as supervisor:
+        async with supervised(replay=script) as supervisor:
             assert supervisor.pid
             os.kill(supervisor.pid, signal.SIGKILL)
             await until(lambda: "SIGKILL" in supervisor.reason)
@@ -272,7 +272,7 @@ def test_the_watchdog_leaves_idle_and_busy_runners_alone() -> None:
 def test_a_first_load_that_fails_is_fatal(tmp_path: Path, word: str) -> None:
     async def test() -> None:
         with pytest.raises(StartupFailed) as caught:
-            async with supervised(script=starts(tmp_path, word), load_timeout=1.0):
+            async with supervised(replay=starts(tmp_path, word), load_timeout=1.0):
                 pass
         expected = {"load_failed": "no such model", "crash": "SIGABRT", "hang": "did not load"}
         assert expected[word] in caught.value.message
@@ -293,7 +293,7 @@ def test_a_runner_that_is_not_there_is_a_failed_start() -> None:
 def test_a_failed_load_after_a_good_one_is_tried_again(tmp_path: Path) -> None:
     async def test() -> None:
         script = starts(tmp_path, "ok", "load_failed", "crash", "ok")
-        async with supervised(script=script) as supervisor:
+        async with supervised(replay=script) as supervisor:
             assert supervisor.pid
             os.kill(supervisor.pid, signal.SIGKILL)
             await until(lambda: supervisor.state is State.DOWN and supervisor.reason == "no such model")
@@ -396,7 +396,7 @@ def test_stopping_ends_a_child_that_does_not_listen(tmp_path: Path) -> None:
             assert supervisor.pid
             os.kill(supervisor.pid, signal.SIGSTOP)
         supervisor = Supervisor(
-            Settings(model="fake", script=starts(tmp_path, "hang")), command=FAKE_RUNNER, timing=QUICK
+            Settings(model="fake", replay=starts(tmp_path, "hang")), command=FAKE_RUNNER, timing=QUICK
         )
         starting = asyncio.create_task(supervisor.start())
         await until(lambda: supervisor.pid is not None)

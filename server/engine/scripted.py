@@ -1,16 +1,5 @@
 """An engine that plays given text instead of a model, through the same dialect, parser, frames and HTTP
-code. For tests of the whole surface; it has no weights and computes nothing.
-
-A script is a JSON file, an object with ``answers``: a list of objects. The answer played is the one whose
-``when`` occurs last in the rendered prompt; one without ``when`` is played if no other fits.
-
-    text       the answer's raw text, as the model would write it; or
-    pieces     the same as a list of texts, each generated as one token (text: one token a character)
-    takes      instead of both: a list of texts, one for each time the answer is sampled again
-    ended      "stop" (default), "length" or "dead_end"
-    delay_ms   milliseconds before each piece
-    prefill_ms milliseconds before the first
-    fault      "abort", "exit" or "hang", where the pieces end: the runner's end, for tests
+code. It has no weights and computes nothing; what it plays comes with each job (``server/runner/replay.py``).
 """
 
 from __future__ import annotations
@@ -18,10 +7,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from server.engine.protocol import (
@@ -36,7 +24,6 @@ from server.engine.protocol import (
     Tally,
     Vocabulary,
 )
-from server.errors import StartupFailed
 from server.events import Source
 from server.schema.compiling import ENGINE_LIMITS
 
@@ -66,35 +53,37 @@ Call as <tool_call>
 _MARKUP = ("<|im_start|>", "<|im_end|>")
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer of a script."""
+class TimedText(NamedTuple):
+    """What is generated as one token, and the seconds of silence before it. Without a text, which only the
+    last of an answer may be, it is silence before the end."""
 
-    when: str = ""
-    text: str = ""
-    pieces: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    ended: str = "stop"
-    delay_ms: float = 0.0
-    prefill_ms: float = 0.0
+    text: str
+    silence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An answer to be played. ``takes`` is what is said each time it is sampled, the last one for all times
+    after; ``fault``, where it ends, is the runner's end: "abort", "exit" or "hang"."""
+
+    takes: tuple[tuple[TimedText, ...], ...] = ((),)
+    ended: Ended = Ended.STOP
     fault: str = ""
 
-    def played(self, take: int) -> tuple[str, ...]:
-        """The pieces of the ``take``-th time this answer is sampled."""
-        if self.takes:
-            return tuple(self.takes[min(take, len(self.takes) - 1)])
-        return self.pieces or tuple(self.text)
+    def take(self, number: int) -> tuple[TimedText, ...]:
+        return self.takes[min(number, len(self.takes) - 1)]
+
+    @property
+    def text(self) -> str:
+        """What is said the first time."""
+        return "".join(each.text for each in self.takes[0])
 
 
-class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    answers: tuple[Answer, ...] = ()
+@dataclass(frozen=True, slots=True)
+class ScriptedJob(Job):
+    """A job with the answer that is played."""
 
-
-def load_script(path: str) -> Script:
-    """Reads a script. Raises ``StartupFailed``."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Script)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise StartupFailed(f"cannot read the script {path}: {error}") from error
+    answer: Played = Played()
 
 
 class ByteVocabulary:
@@ -145,33 +134,38 @@ class ByteVocabulary:
 class _Sequence:
     """One choice being played: its pieces, how many are out, and when the next is due."""
 
-    job: Job
-    answer: Answer
+    job: ScriptedJob
+    pieces: tuple[TimedText, ...]
     due: float
     take: int = 0
     played: int = 0
     done: bool = False
-    pieces: tuple[str, ...] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        self.wait_for_next()
+
+    def wait_for_next(self) -> None:
+        if self.played < len(self.pieces):
+            self.due += self.pieces[self.played].silence
 
 
 class ScriptedEngine:
-    """Plays a script. See ``protocol.Engine`` for the methods."""
+    """Plays the answers of scripted jobs. See ``protocol.Engine`` for the methods."""
 
-    def __init__(self, script: Script, *, context: int, slots: int) -> None:
+    def __init__(self, *, context: int, slots: int) -> None:
         self.model = Model("scripted", context, context, slots, TEMPLATE)
         self.vocabulary: Vocabulary = ByteVocabulary()
-        self._script = script
         self._slots = slots
-        self._waiting: list[tuple[SequenceId, Job, float]] = []
+        self._waiting: list[tuple[SequenceId, ScriptedJob, float]] = []
         self._running: dict[SequenceId, _Sequence] = {}
         self._tallies: dict[int, Tally] = {}
 
     def submit(self, job: Job) -> bool:
+        assert isinstance(job, ScriptedJob)
         now = time.monotonic()
         self._waiting += [(SequenceId(job.request, choice), job, now) for choice in range(job.choices)]
         self._tallies[job.request] = Tally()
-        text = "".join(self._answer(job).played(0)).encode()
-        return job.matcher.deep_copy().try_consume_tokens(list(text)) == len(text)
+        return follows(job.matcher, job.answer.text)
 
     def cancel(self, request: int) -> None:
         self._waiting = [each for each in self._waiting if each[0].request != request]
@@ -194,12 +188,13 @@ class ScriptedEngine:
         state = self._running[sequence]
         state.take += 1
         state.played, state.done = kept, False
-        state.pieces = state.answer.played(state.take)
+        state.pieces = state.job.answer.take(state.take)
+        state.wait_for_next()
 
     def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
         state = self._running[sequence]
         added = b"".join(map(self.vocabulary.data, tokens)).decode()
-        state.pieces = (*state.pieces[: state.played], added, *state.pieces[state.played :])
+        state.pieces = (*state.pieces[: state.played], TimedText(added), *state.pieces[state.played :])
 
     def tally(self, request: int) -> Tally:
         unfinished = [*self._running, *(each[0] for each in self._waiting)]
@@ -218,40 +213,38 @@ class ScriptedEngine:
     def close(self) -> None:
         self._running.clear()
 
-    def _answer(self, job: Job) -> Answer:
-        prompt = b"".join(map(self.vocabulary.data, job.prompt)).decode("utf-8", "replace")
-        places = [
-            (prompt.rfind(each.when) if each.when else -1, each)
-            for each in self._script.answers
-            if each.when in prompt
-        ]
-        return max(places, key=lambda place: place[0])[1] if places else Answer(text="")
-
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self._slots:
             sequence, job, since = self._waiting.pop(0)
             now = time.monotonic()
             if sequence.choice == 0:
                 self._tallies[job.request].queue_s = now - since
-            answer = self._answer(job)
-            due = now + (answer.prefill_ms + answer.delay_ms) / 1000
-            self._running[sequence] = _Sequence(job, answer, due, pieces=answer.played(0))
+            self._running[sequence] = _Sequence(job, job.answer.take(0), now)
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
         if state.job.max_tokens == 0:
             state.done = True
             return Progress(sequence, (), Ended.LENGTH)
+        answer = state.job.answer
         if state.played == len(state.pieces):
-            _fault(state.answer.fault)
+            _fault(answer.fault)
             state.done = True
-            return Progress(sequence, (), Ended(state.answer.ended))
-        data = state.pieces[state.played].encode()
+            return Progress(sequence, (), answer.ended)
+        data = state.pieces[state.played].text.encode()
         state.played += 1
-        state.due += state.answer.delay_ms / 1000
+        state.wait_for_next()
+        if not data:
+            return Progress(sequence, ())
         self._tallies[sequence.request].sampled_tokens += 1
         state.done = state.played >= state.job.max_tokens
         ended = Ended.LENGTH if state.done else None
         return Progress(sequence, (Piece(-1, data, Source.SAMPLED),), ended)
+
+
+def follows(matcher: LLMatcher, text: str, *, whole: bool = False) -> bool:
+    """Whether an answer's text keeps to its constraint, and, if it is the ``whole`` answer, may end there."""
+    ahead, data = matcher.deep_copy(), list(text.encode())
+    return ahead.try_consume_tokens(data) == len(data) and (ahead.is_accepting() or not whole)
 
 
 def _fault(kind: str) -> None:

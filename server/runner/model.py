@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,17 @@ from server.dialects.dialect import Dialect
 from server.dialects.table import ALL_MARKERS
 from server.engine.embedder import Embedder
 from server.engine.protocol import Engine, Worker
-from server.engine.scripted import ScriptedEngine, load_script
+from server.engine.scripted import ScriptedEngine
 from server.errors import TemplateFailed
 from server.frames import ModelFacts
 from server.prompt.prompt import Prompter, probe_call
+from server.runner.replay import Replay, load_script
 from server.settings import Settings
 from server.turn import ToolCall
 
 _log = logging.getLogger("toolspan.runner")
-_SCRIPTED_CONTEXT = 32_768
+_SCRIPTED_CONTEXT = 262_144
+"""In bytes, of which each is a token: room for the first prompt of any agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class LoadedModel:
     bound: BoundDialect
     prompter: Prompter
     facts: ModelFacts
+    replay: Replay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +45,25 @@ class LoadedEmbedder:
 
 
 def load_model(settings: Settings) -> LoadedModel | LoadedEmbedder:
-    """Loads the model of the settings (its ``model`` is a file's path here), or the script that stands in
+    """Loads the model of the settings (its ``model`` is a file's path here), or the replay that stands in
     for one. Raises ``StartupFailed``."""
-    if settings.script:
-        script = load_script(settings.script)
-        context = settings.ctx or _SCRIPTED_CONTEXT
-        return model_of(ScriptedEngine(script, context=context, slots=settings.slots), settings)
+    if settings.replay:
+        return _replaying(settings)
     engine = _llama_engine(settings)
     if isinstance(engine, Embedder):
         return LoadedEmbedder(engine, _embedder_facts(engine, settings))
     return model_of(engine, settings)
 
 
+def _replaying(settings: Settings) -> LoadedModel:
+    script = load_script(settings.replay)
+    engine = ScriptedEngine(context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots)
+    model = model_of(engine, settings)
+    return dataclasses.replace(model, replay=Replay(script, model.bound.dialect, settings.chunk))
+
+
 def _llama_engine(settings: Settings) -> Engine | Embedder:
-    # Imported here so that a script runs without llama.cpp being loaded.
+    # Imported here so that a replay runs without llama.cpp being loaded.
     from server.engine.load import load_engine
 
     return load_engine(settings, Path(settings.model), markers=ALL_MARKERS)
@@ -127,7 +136,7 @@ def _embedder_facts(embedder: Embedder, settings: Settings) -> ModelFacts:
 def _facts_of_file(worker: Worker, settings: Settings) -> dict[str, Any]:
     model = worker.model
     return {
-        "name": "scripted" if settings.script else Path(settings.model).stem,
+        "name": "scripted" if settings.replay else Path(settings.model).stem,
         "architecture": model.architecture,
         "context": model.context,
         "context_train": model.context_train,

@@ -28,6 +28,7 @@ from server.frames import Origin
 from server.prompt.prompt import Prompt
 from server.prompt.raw import raw_prompt
 from server.prompt.thinking import thinking_is_off
+from server.runner.builtin import Asked
 from server.runner.model import LoadedModel
 from server.runner.origin import Origins
 from server.runner.plan import AnswerPlan, HeldValue, ThoughtLimit
@@ -93,6 +94,9 @@ class Preparer:
             partition=turn.partition,
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
         )
+        if self._model.replay is not None:
+            thoughts = reasoning is not ReasoningState.NONE
+            job = self._model.replay.scripted(job, Asked(turn, prompt.text, tools, response, thoughts))
         plan = self._plan(turn, form, tools, response)
         origin, cut = self._origins.of(prompt.tokens, constraint) if turn.debug else (None, [])
         echo = prompt.text if turn.raw and turn.raw.echo else ""
