@@ -62,6 +62,7 @@ class Settings:
     bare_calls: bool = _setting(True, "take a bare JSON call at the start of an answer for a call")
     repeat_calls: bool = _setting(False, "allow the exact same call twice in one turn")
     reuse_prefix: bool = _setting(True, "reuse computed prompts of earlier requests")
+    drafts: bool = _setting(True, "evaluate together what is likely to be copied from the prompt")
     max_body: int = _setting(10 * 1024 * 1024, "bytes a request body may have", low=1024)
     max_connections: int = _setting(256, "open connections", low=1)
     receive_timeout: float = _setting(30.0, "seconds a request may take to arrive", low=0.1)

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from server.engine.cache import Sequence
+from server.engine.draft import Drafter
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Source, Tally
 from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
@@ -43,6 +44,7 @@ class Choice:
         self._attempt = 0
         self._untold: list[Piece] = []
         self._told_end = False
+        self._drafter = Drafter()
         self._begin(())
 
     @property
@@ -50,8 +52,18 @@ class Choice:
         """The most tokens it can come to have."""
         return len(self.prompt) + self.limit
 
-    def sample(self, logits: Logits) -> None:
-        """Appends the token that follows, and those forced behind it."""
+    def draft(self, room: int) -> list[int]:
+        """What may be said next, guessed: ``room`` tokens at most, that the constraint allows."""
+        guess = self._drafter.draft(self.tokens, min(room, self.length - len(self.tokens) - 1)).tolist()
+        return guess[: self._matcher.validate_tokens(guess)] if guess else guess
+
+    def judge(self, drafted: int, confirmed: int) -> None:
+        """So many of the drafted tokens have come true."""
+        self._drafter.judge(drafted, confirmed)
+        self._tally.rejected_tokens += drafted - confirmed
+
+    def sample(self, logits: Logits, guess: int | None = None) -> None:
+        """Appends the token that follows, and those forced behind it. ``guess`` is what was drafted here."""
         self.answering = True
         token = self._sampler.choose(logits, self._matcher, self.tokens, len(self.prompt))
         if token is None:
@@ -61,7 +73,7 @@ class Choice:
         elif not self._matcher.consume_token(token):
             self.ended = Ended.DEAD_END
         else:
-            self._append(token, Source.SAMPLED, logits)
+            self._append(token, Source.DRAFTED if token == guess else Source.SAMPLED, logits)
             self._force()
 
     def append(self, tokens: Iterable[int]) -> None:
@@ -143,7 +155,10 @@ class Choice:
             logprob = token_logprob(logits, token, wanted, self._vocabulary)
         self.tokens.append(token)
         self._untold.append(Piece(token, self._vocabulary.data(token), source, logprob))
-        if source is Source.SAMPLED:
-            self._tally.sampled_tokens += 1
-        else:
-            self._tally.forced_tokens += 1
+        match source:
+            case Source.SAMPLED:
+                self._tally.sampled_tokens += 1
+            case Source.FORCED:
+                self._tally.forced_tokens += 1
+            case Source.DRAFTED:
+                self._tally.drafted_tokens += 1

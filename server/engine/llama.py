@@ -31,6 +31,9 @@ Logits = NDArray[np.float32]
 CONTEXT_LIMIT = 32768
 """Cells of a context whose size was not asked for, at most."""
 SEQUENCE_LIMIT = 256
+SPARE_ROWS = 64
+"""Rows of logits that a batch may have for drafts, beyond one a sequence. A row has a float per token of the
+vocabulary."""
 BATCH = 2048
 MICRO_BATCH = 512
 
@@ -154,6 +157,7 @@ class Llama:
         names = ", ".join(each.name for each in gpus()) if gpu_layers else "CPU"
         self.device = Device(names, weights.layers, min(gpu_layers, weights.layers))
         self.slots = options.slots
+        self.spare_rows = SPARE_ROWS
         self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
         asked = options.context or min(weights.context_train, CONTEXT_LIMIT)
         refuse_large_context(asked, weights.cell_bytes(), self.device.offloaded / weights.layers)
@@ -173,8 +177,8 @@ class Llama:
         parameters.n_batch = BATCH
         parameters.n_ubatch = MICRO_BATCH
         parameters.n_seq_max = self.sequences
-        # At most one row a slot is read. Without this limit the compute buffer holds MICRO_BATCH rows.
-        parameters.n_outputs_max = self.sequences
+        # Without this limit the compute buffer holds MICRO_BATCH rows.
+        parameters.n_outputs_max = self.sequences + self.spare_rows
         parameters.n_threads = parameters.n_threads_batch = options.threads or physical_cores()
         parameters.kv_unified = True
         parameters.swa_full = True  # else a sliding window forgets what a shared prefix needs

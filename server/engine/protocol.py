@@ -23,7 +23,7 @@ class Source(enum.Enum):
 
     SAMPLED = "sampled"
     FORCED = "forced"
-    DRAFTED = "drafted"
+    DRAFTED = "drafted"  # sampled, as it had been guessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class Job:
     """A prepared request. ``matcher`` is at the start of the answer; each choice takes a deep copy.
 
     ``max_tokens`` is already clamped to the context that is left. ``choices`` share the prompt.
+    ``drafts`` lets the engine evaluate what it guesses will be sampled.
     """
 
     request: int
@@ -77,11 +78,13 @@ class Job:
     choices: int = 1
     partition: str = ""
     reuse_prefix: bool = True
+    drafts: bool = True
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a request cost, complete once its last choice is finished."""
+    """What a request cost, complete once its last choice is finished. ``drafted_tokens`` were sampled as they
+    had been guessed, ``rejected_tokens`` guessed in vain."""
 
     queue_s: float = 0.0
     prefill_s: float = 0.0
@@ -89,6 +92,12 @@ class Tally:
     cached_tokens: int = 0
     sampled_tokens: int = 0
     forced_tokens: int = 0
+    drafted_tokens: int = 0
+    rejected_tokens: int = 0
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.sampled_tokens + self.forced_tokens + self.drafted_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Preparer:
         constraint = compose(self._model.bound, form)
         _log.debug("request %d reads %r", request, prompt.text)
         _log.debug("request %d is held to %r", request, constraint)
+        plan = self._plan(turn, form, tools, response)
         job = Job(
             request=request,
             prompt=prompt.tokens,
@@ -84,8 +85,9 @@ class Preparer:
             choices=turn.choices,
             partition=turn.partition,
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
+            # The tokens of a thought are counted one by one.
+            drafts=self._settings.drafts and plan.thoughts is None,
         )
-        plan = self._plan(turn, form, tools, response)
         return PreparedTurn(job, plan, constraint, time.monotonic() - started, tuple(warnings))
 
     # What is asked for.
