@@ -157,7 +157,7 @@ class FakeVocabulary:
     def __init__(self) -> None:
         self._tokenizer = LLTokenizer("byte")
 
-    def tokenize(self, text: str, *, markup: bool) -> list[int]:
+    def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         return list(text.encode())
 
     def single_token(self, text: str) -> int | None:

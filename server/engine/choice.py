@@ -44,7 +44,7 @@ class Choice:
         self._attempt = 0
         self._untold: list[Piece] = []
         self._told_end = False
-        self._drafter = Drafter()
+        self._drafter = Drafter(vocabulary)
         self._begin(())
 
     @property
@@ -54,8 +54,8 @@ class Choice:
 
     def draft(self, room: int) -> list[int]:
         """What may be said next, guessed: ``room`` tokens at most, that the constraint allows."""
-        guess = self._drafter.draft(self.tokens, min(room, self.length - len(self.tokens) - 1)).tolist()
-        return guess[: self._matcher.validate_tokens(guess)] if guess else guess
+        room = min(room, self.length - len(self.tokens) - 1)
+        return self._drafter.draft(self.tokens, room, self._matcher)
 
     def judge(self, drafted: int, confirmed: int) -> None:
         """So many of the drafted tokens have come true."""
