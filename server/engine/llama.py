@@ -34,8 +34,17 @@ SEQUENCE_LIMIT = 256
 SPARE_ROWS = 64
 """Rows of logits that a batch may have for drafts, beyond one a sequence. A row has a float per token of the
 vocabulary."""
-BATCH = 2048
-MICRO_BATCH = 512
+FLASH_ATTENTION = {
+    "auto": native.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "off": native.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "on": native.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+CACHE_TYPES = {
+    "f16": (native.GGML_TYPE_F16, 16.0),
+    "q8_0": (native.GGML_TYPE_Q8_0, 8.5),
+    "q4_0": (native.GGML_TYPE_Q4_0, 4.5),
+}
+"""llama.cpp's type of a name, and the bits that a value takes."""
 
 
 class DecodeFailed(Exception):
@@ -46,7 +55,8 @@ class DecodeFailed(Exception):
 class Options:
     """How to load a model. ``context`` 0 is the model's own length, at most ``CONTEXT_LIMIT``;
     ``threads`` 0 all physical cores; ``gpu_layers`` -1 all layers if the build can offload.
-    ``cached`` is how many sequences are kept beyond the ``slots``."""
+    ``cached`` is how many sequences are kept beyond the ``slots``. The last four are llama.cpp's own, with
+    the names of ``FLASH_ATTENTION`` and ``CACHE_TYPES``."""
 
     context: int = 0
     slots: int = 4
@@ -54,6 +64,10 @@ class Options:
     threads: int = 0
     gpu_layers: int = -1
     mmap: bool = True
+    flash_attention: str = "auto"
+    cache_type: str = "f16"
+    batch: int = 2048
+    micro_batch: int = 512
 
 
 class Weights:
@@ -84,9 +98,9 @@ class Weights:
         if native.llama_model_is_diffusion(self.pointer) or not self.tokens.size:
             raise StartupFailed(f"{path.name} cannot be generated from token by token ({self.architecture})")
 
-    def cell_bytes(self) -> int:
-        """About how many bytes one context cell takes: keys and values of all layers, 16 bits each.
-        0 where that cannot be told."""
+    def cell_bytes(self, cache_type: str = "f16") -> float:
+        """About how many bytes one context cell takes: keys and values of all layers. 0 where that cannot be
+        told."""
         if native.llama_model_is_recurrent(self.pointer) or native.llama_model_is_hybrid(self.pointer):
             return 0  # only some of the layers have cells; how many is not told
         heads = max(int(native.llama_model_n_head(self.pointer)), 1)
@@ -94,7 +108,8 @@ class Weights:
         key = int(metadata(self.pointer, f"{self.architecture}.attention.key_length") or own)
         value = int(metadata(self.pointer, f"{self.architecture}.attention.value_length") or own)
         kv_heads = int(native.llama_model_n_head_kv(self.pointer))
-        return 2 * (key + value) * kv_heads * (self.layers - 1)
+        _, bits = CACHE_TYPES[cache_type]
+        return bits / 8 * (key + value) * kv_heads * (self.layers - 1)
 
     def close(self) -> None:
         if self.pointer:
@@ -160,7 +175,8 @@ class Llama:
         self.spare_rows = SPARE_ROWS
         self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
         asked = options.context or min(weights.context_train, CONTEXT_LIMIT)
-        refuse_large_context(asked, weights.cell_bytes(), self.device.offloaded / weights.layers)
+        cell = weights.cell_bytes(options.cache_type)
+        refuse_large_context(asked, cell, self.device.offloaded / weights.layers)
         clear_complaints()
         self._context = native.llama_init_from_model(weights.pointer, self._parameters(options, asked))
         if not self._context:
@@ -174,10 +190,12 @@ class Llama:
     def _parameters(self, options: Options, context: int) -> Any:
         parameters = native.llama_context_default_params()
         parameters.n_ctx = context
-        parameters.n_batch = BATCH
-        parameters.n_ubatch = MICRO_BATCH
+        parameters.n_batch = options.batch
+        parameters.n_ubatch = min(options.micro_batch, options.batch)
+        parameters.flash_attn_type = FLASH_ATTENTION[options.flash_attention]
+        parameters.type_k = parameters.type_v = CACHE_TYPES[options.cache_type][0]
         parameters.n_seq_max = self.sequences
-        # Without this limit the compute buffer holds MICRO_BATCH rows.
+        # Without this limit the compute buffer holds a row for each token of a micro batch.
         parameters.n_outputs_max = self.sequences + self.spare_rows
         parameters.n_threads = parameters.n_threads_batch = options.threads or physical_cores()
         parameters.kv_unified = True
@@ -200,6 +218,7 @@ class Llama:
     def decode(self) -> bool:
         """Evaluates ``batch``. False when the cells do not suffice: nothing has changed then. Raises
         ``DecodeFailed``."""
+        clear_complaints()
         self.batch.struct.n_tokens = self.batch.count
         status = native.llama_decode(self._context, self.batch.struct)
         if status == 1:
