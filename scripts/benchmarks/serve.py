@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     setup = Setup(resolve(options.model), options.threads, options.slots, options.context)
     chosen = [each for each in WORKLOADS if each.name in (options.workload or NAMES)]
     if chosen:
-        show([*_compared(setup, chosen, options)])
+        show(_compared(setup, chosen, options))
     if RESTART.name in (options.workload or NAMES):
         show([_restarted(setup, options)])
 
@@ -121,17 +121,13 @@ def _restarted(setup: Setup, options: argparse.Namespace) -> Measured:
     return measured
 
 
-def show(found: Sequence[Measured]) -> None:
+def show(measured: Iterable[Measured]) -> None:
+    """Prints each ratio as it comes, and then what the rounds were made of."""
     print(f"{'workload':14} {'ratio':>6} {'spread':>13} {'goal':>7}        {'CPU':>6}  unit")
-    for each in found:
-        ratios = each.ratios
-        spread = f"{min(ratios):.2f} .. {max(ratios):.2f}"
-        goal = f"{'>=' if each.workload.rate else '<='} {each.workload.goal:.2f}"
-        cpu = f"{statistics.median(each.cpu_ratios):.2f}" if each.cpu_ratios else "-"
-        print(
-            f"{each.workload.name:14} {statistics.median(ratios):6.2f} {spread:>13} {goal:>7} "
-            f"{'holds' if each.holds else 'missed'} {cpu:>6}  {each.workload.unit}"
-        )
+    found = []
+    for each in measured:
+        print(_ratio(each), flush=True)
+        found.append(each)
     counts = "".join(f" {name:>7}" for name in ("prompt", "cached", "tokens", "forced", "drafted"))
     seconds = "".join(f" {name:>8}" for name in ("prefill", "decode", "wall", "CPU"))
     print(f"\n{'workload':14} {'server':6} {'value':>9}{counts}{seconds}")
@@ -139,6 +135,17 @@ def show(found: Sequence[Measured]) -> None:
         print(_phases(f"{each.workload.name:14} ours  ", each.ours))
         print(_phases(f"{each.workload.name:14} peer  ", each.peers))
     print("\nMedians of the rounds: tokens and seconds, summed over the requests of a round.")
+
+
+def _ratio(measured: Measured) -> str:
+    workload, ratios = measured.workload, measured.ratios
+    spread = f"{min(ratios):.2f} .. {max(ratios):.2f}"
+    goal = f"{'>=' if workload.rate else '<='} {workload.goal:.2f}"
+    cpu = f"{statistics.median(measured.cpu_ratios):.2f}" if measured.cpu_ratios else "-"
+    return (
+        f"{workload.name:14} {statistics.median(ratios):6.2f} {spread:>13} {goal:>7} "
+        f"{'holds ' if measured.holds else 'missed'} {cpu:>6}  {workload.unit}"
+    )
 
 
 def _phases(name: str, rounds: Sequence[Round]) -> str:
