@@ -74,7 +74,7 @@ class Source(enum.Enum):
 
     SAMPLED = "sampled"
     FORCED = "forced"
-    DRAFTED = "drafted"
+    DRAFTED = "drafted"  # sampled, as it had been guessed
 
 
 class GeneratedToken(msgspec.Struct, frozen=True):
@@ -110,7 +110,9 @@ class Usage(msgspec.Struct, frozen=True):
 class Timings(msgspec.Struct, frozen=True):
     """Where the time of a request went, in milliseconds, and how its tokens came to be.
 
-    ``sampled_tokens + forced_tokens`` is every generated token. ``resampled_calls`` counts values
+    ``sampled_tokens + forced_tokens + drafted_tokens`` is every generated token: chosen by the model, the
+    only ones that the grammar left, and chosen as they had been guessed. ``rejected_tokens`` were guessed in
+    vain, and are no part of the answer. ``resampled_calls`` counts values
     that failed verification and were sampled again, ``repeated_calls`` exact repeats that ended a turn.
     """
 
@@ -120,6 +122,8 @@ class Timings(msgspec.Struct, frozen=True):
     decode_ms: float = 0.0
     sampled_tokens: int = 0
     forced_tokens: int = 0
+    drafted_tokens: int = 0
+    rejected_tokens: int = 0
     resampled_calls: int = 0
     repeated_calls: int = 0
 

@@ -59,6 +59,14 @@ class Settings:
     gpu_layers: int = _setting(
         -1, "model layers on the GPU; -1: all of them if the build can offload", low=-1
     )
+    flash_attention: str = _setting(
+        "auto", "auto, on or off; auto: where the device can", choices=("auto", "on", "off")
+    )
+    cache_type: str = _setting(
+        "f16", "numbers of the context's cells: f16, q8_0 or q4_0", choices=("f16", "q8_0", "q4_0")
+    )
+    batch: int = _setting(2048, "tokens evaluated in one call, at most", low=128, high=8192)
+    micro_batch: int = _setting(512, "tokens the device computes at once, at most", low=32, high=8192)
     mmap: bool = _setting(True, "map the model file instead of reading it")
     max_tokens: int = _setting(4096, "tokens an answer may have where the client sets no limit", low=1)
     reasoning_budget: int = _setting(
@@ -74,6 +82,7 @@ class Settings:
     snapshots: bool = _setting(True, "keep long prefixes on disk, so that a restart need not compute them")
     snapshot_folder: str = _setting("", "folder of those prefixes; none: prefixes in the cache folder")
     snapshot_space: int = _setting(4096, "MiB that those prefixes may take on disk", low=1, high=1024 * 1024)
+    drafts: bool = _setting(True, "evaluate together what is likely to be copied from the prompt")
     max_body: int = _setting(10 * 1024 * 1024, "bytes a request body may have", low=1024)
     max_connections: int = _setting(256, "open connections", low=1)
     receive_timeout: float = _setting(30.0, "seconds a request may take to arrive", low=0.1)

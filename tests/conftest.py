@@ -8,12 +8,7 @@ the same examples each time; ``pytest --hypothesis-profile=thorough`` takes many
 from __future__ import annotations
 
 import ipaddress
-import os
-import shutil
 import socket
-import subprocess
-import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +16,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from sdists import unpacked
 
-from server import catalogue, download
+from server import catalogue
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("thorough", max_examples=20_000, deadline=None)
@@ -39,31 +35,13 @@ def model_file() -> Callable[[str], Path]:
 def sdist_dir() -> Path:
     """The unpacked ``vendor/llama.cpp/models`` of the source distribution of the installed llama-cpp-python,
     under its path: ``sdist_dir / "vendor/llama.cpp/models/templates"``."""
-    return _unpacked("llama-cpp-python", version("llama-cpp-python"), "vendor/llama.cpp/models/")
+    return unpacked("llama-cpp-python", version("llama-cpp-python"), "vendor/llama.cpp/models/")
 
 
 @pytest.fixture(scope="session")
 def schema_suite_dir() -> Path:
     """The unpacked ``json/tests`` of the source distribution of jsonschema: the official tests."""
-    return _unpacked("jsonschema", "4.26.0", "json/tests/")
-
-
-def _unpacked(package: str, release: str, under: str) -> Path:
-    """A folder of a package's source distribution, under its path there."""
-    name = f"{package.replace('-', '_')}-{release}"
-    target = download.cache_folder() / "sources" / name
-    if not target.exists():
-        staging = target.with_name(f".{name}.{os.getpid()}")
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True)
-        archive = _sdist(package, release, staging)
-        with tarfile.open(archive) as sources:
-            _extract(sources, f"{name}/{under}", staging)
-        # Another process may have been quicker; its files are the same.
-        if not target.exists():
-            os.rename(staging / name, target)
-        shutil.rmtree(staging)
-    return target
+    return unpacked("jsonschema", "4.26.0", "json/tests/")
 
 
 @pytest.fixture(scope="session")
@@ -72,28 +50,6 @@ def templates(sdist_dir: Path) -> dict[str, str]:
     paths = sorted((sdist_dir / "vendor/llama.cpp/models/templates").glob("*.jinja"))
     assert len(paths) == 70
     return {path.stem: path.read_text(encoding="utf-8") for path in paths}
-
-
-def _sdist(package: str, release: str, folder: Path) -> Path:
-    """pip asks the package for its metadata, for which it fetches build tools (as wheels); it compiles
-    nothing."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", f"--no-binary={package}", "--quiet"]
-    command += [f"--dest={folder}", f"{package}=={release}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (archive,) = folder.glob("*.tar.gz")
-    return archive
-
-
-def _extract(sources: tarfile.TarFile, under: str, folder: Path) -> None:
-    """``extractall`` with a filter is missing in the first releases of Python 3.11."""
-    for member in sources:
-        if member.isfile() and member.name.startswith(under) and ".." not in member.name:
-            content = sources.extractfile(member)
-            assert content is not None
-            path = folder / member.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.read())
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from server.engine.protocol import Ended, Engine, Job, Piece, SequenceId
 from server.events import Source
@@ -29,6 +29,15 @@ class Said:
     @property
     def tokens(self) -> list[int]:
         return [piece.token for piece in self.pieces]
+
+    @property
+    def undrafted(self) -> Said:
+        """The same without a word of what had been guessed."""
+        pieces = [
+            replace(each, source=Source.SAMPLED) if each.source is Source.DRAFTED else each
+            for each in self.pieces
+        ]
+        return Said(pieces, self.ended)
 
     def of(self, source: Source) -> list[Piece]:
         return [piece for piece in self.pieces if piece.source is source]

@@ -64,6 +64,7 @@ class FakeLlama:
         self.context = context
         self.slots = slots
         self.sequences = slots + cached
+        self.spare_rows = 8
         self.partial = partial
         self.batch = FakeBatch()
         self.cells: list[_Cell] = []
@@ -89,6 +90,7 @@ class FakeLlama:
             row += len(tokens)
             if output:
                 self.rows[row] = self.thought(self.held(sequence))
+        assert len(self.rows) <= self.sequences + self.spare_rows
         return True
 
     def logits(self, index: int) -> Logits:
@@ -197,6 +199,7 @@ class FakeVocabulary:
 ANYTHING = r"start: /(?s:.*)/"
 LETTERS = r"start: /[a-z]*/"
 ENDLESS = r"start: /[a-z]{2000}/"
+BINARY = r"start: /[ab]{500}/"
 CALL = r'start: "<call>" /[a-z]{2}/ "(" /[0-9]{1,4}/ ")</call>"'
 VOCABULARY = FakeVocabulary()
 
@@ -215,6 +218,7 @@ def job(
     choices: int = 1,
     partition: str = "",
     reuse_prefix: bool = True,
+    drafts: bool = True,
     **sampling: object,
 ) -> Job:
     text = prompt.encode() if isinstance(prompt, str) else prompt
@@ -227,6 +231,7 @@ def job(
         choices=choices,
         partition=partition,
         reuse_prefix=reuse_prefix,
+        drafts=drafts,
     )
 
 

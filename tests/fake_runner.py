@@ -133,7 +133,8 @@ class Answer:
             if getattr(self, name)(*arguments) == "over" or self.cancelled.is_set():
                 return
         self.emit(Finish(self.reason or ("tool_calls" if self.calls else "stop")))
-        timings = Timings(queue_ms=1, prefill_ms=2, decode_ms=3, sampled_tokens=4, forced_tokens=1)
+        counts = {"sampled_tokens": 2, "forced_tokens": 1, "drafted_tokens": 2, "rejected_tokens": 3}
+        timings = Timings(queue_ms=1, prefill_ms=2, decode_ms=3, **counts)
         self.runner.send(Finished(self.number, Usage(7, 5, 3), timings, self.warnings))
 
     def emit(self, *events):

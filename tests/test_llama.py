@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from server.engine.cores import available_memory, physical_cores
 from server.engine.llama import DecodeFailed, Llama, Options, Weights
 from server.engine.llama_chain import Candidates, Chain
+from server.errors import StartupFailed
 
 TEXT = list(range(300, 340))
 
@@ -56,6 +58,43 @@ def test_what_was_removed_is_forgotten(llama: Llama) -> None:
     evaluate(llama, 0, 30, [7] * 10)
     assert llama.remove(0, 30)
     assert np.abs(evaluate(llama, 0, 30, TEXT[30:]) - whole).max() < 1.0
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache_type": "q8_0"},
+        {"cache_type": "q4_0", "flash_attention": "on"},
+        {"flash_attention": "off"},
+        {"batch": 128, "micro_batch": 4096},
+    ],
+)
+def test_settings_of_the_context(
+    llama: Llama, model_file: Callable[[str], Path], options: dict[str, Any]
+) -> None:
+    """They change how a model computes, and hardly what."""
+    other = Llama(model_file("smollm2-135m"), Options(context=256, slots=2, cached=2, threads=1, **options))
+    assert other.batch.capacity == options.get("batch", 256)
+    expected = evaluate(llama, 0, 0, TEXT)
+    assert np.corrcoef(evaluate(other, 0, 0, TEXT), expected)[0, 1] > 0.98
+    assert other.remove(0, 30)
+    assert evaluate(other, 0, 30, TEXT[30:]).argmax() == evaluate(other, 1, 0, TEXT).argmax()
+    other.close()
+
+
+@pytest.mark.model
+def test_quantised_values_need_flash_attention(model_file: Callable[[str], Path]) -> None:
+    with pytest.raises(StartupFailed, match="V cache"):
+        Llama(model_file("smollm2-135m"), Options(context=256, cache_type="q8_0", flash_attention="off"))
+
+
+@pytest.mark.model
+def test_smaller_cells_take_less(llama: Llama) -> None:
+    sizes = [llama.weights.cell_bytes(each) for each in ("f16", "q8_0", "q4_0")]
+    assert sizes[0] == 2 * 2 * 64 * 3 * 30  # keys and values of 3 heads of 64, 30 layers, 16 bits
+    assert sizes[1] == sizes[0] * 8.5 / 16
+    assert sizes[2] == sizes[0] * 4.5 / 16
 
 
 @pytest.mark.model

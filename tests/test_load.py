@@ -68,6 +68,7 @@ def job(
     max_tokens: int = 12,
     choices: int = 1,
     reuse_prefix: bool = True,
+    drafts: bool = True,
     **sampling: object,
 ) -> Job:
     return Job(
@@ -78,6 +79,7 @@ def job(
         max_tokens=max_tokens,
         choices=choices,
         reuse_prefix=reuse_prefix,
+        drafts=drafts,
     )
 
 
@@ -147,6 +149,34 @@ def test_four_at_once_begin_as_each_alone(engine: Engine) -> None:
             assert left.token == right.token
             compared += 1
     assert compared >= 10
+
+
+@pytest.mark.parametrize("key", ["smollm2-135m", "qwen2.5-coder-0.5b"])
+def test_a_copy_is_drafted_and_is_what_it_would_be(model_file: ModelFile, key: str) -> None:
+    """Where the likeliest token leads clearly; rounding differs between batch shapes."""
+    engine = loaded(model_file(key), slots=1)
+    prompt = "Red, green, blue, yellow, black, white, pink, " * 5 + "Red, green,"
+    for sampling in ({"temperature": 0.0}, {"temperature": 0.5, "seed": 7}):
+        made = [
+            job(engine, prompt, max_tokens=30, top_logprobs=2, reuse_prefix=False, drafts=drafts, **sampling)
+            for drafts in (True, False)
+        ]
+        drafted, plain = (answer(engine, each) for each in made)
+        tally = engine.tally(made[0].request)
+        assert tally.drafted_tokens == len(drafted.of(Source.DRAFTED)) > 10
+        assert engine.tally(made[1].request).drafted_tokens == 0
+        compared = 0
+        for left, right in zip(drafted.pieces, plain.pieces, strict=False):
+            assert right.logprob is not None
+            assert left.logprob is not None
+            if left.token != right.token:
+                assert right.logprob.top[0].logprob - right.logprob.top[1].logprob < 1.0
+                break
+            assert left.logprob.logprob == pytest.approx(right.logprob.logprob, abs=0.5)
+            compared += 1
+        assert compared >= 10
+    assert engine.load.used_cells == 0
+    engine.close()
 
 
 def test_a_prompt_is_reused(engine: Engine) -> None:

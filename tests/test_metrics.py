@@ -34,6 +34,8 @@ def test_what_happened_is_counted() -> None:
         assert found["toolspan_tokens_total", "prompt"] == 14
         assert found["toolspan_tokens_total", "completion"] == 10
         assert found["toolspan_tokens_total", "forced"] == 2
+        assert found["toolspan_tokens_total", "drafted"] == 4
+        assert found["toolspan_tokens_total", "rejected"] == 6
         assert found["toolspan_phase_seconds_count", "decode"] == 2
         assert found["toolspan_phase_seconds_sum", "decode"] == 0.006
         assert found["toolspan_requests_in_flight",] == 0

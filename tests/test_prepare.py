@@ -220,3 +220,14 @@ def test_constraints_are_kept_by_their_text(tmp_path: Path) -> None:
     one.job.matcher.consume_token(ord("x"))
     assert two.job.matcher.is_accepting()
     assert allows(two, CALL)
+
+
+def test_drafts_can_be_switched_off(tmp_path: Path) -> None:
+    assert prepared(tmp_path, Turn(ASK)).job.drafts
+    assert not prepared(tmp_path, Turn(ASK), drafts=False).job.drafts
+
+
+def test_a_thought_whose_tokens_are_counted_is_not_drafted(tmp_path: Path) -> None:
+    made = preparer(tmp_path, "harmony")
+    assert made.prepare(1, Turn(ASK)).job.drafts
+    assert not made.prepare(2, Turn(ASK, reasoning_budget=5)).job.drafts

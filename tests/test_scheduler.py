@@ -8,7 +8,7 @@ import random
 
 import pytest
 from driving import Said, answer, run, step
-from fake_llama import ANYTHING, CALL, LETTERS, VOCABULARY, FakeLlama, engine, job, sequence
+from fake_llama import ANYTHING, BINARY, CALL, LETTERS, VOCABULARY, FakeLlama, engine, job, sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +20,8 @@ PREFIXES = ("", "a" * 40, "a" * 40 + "b" * 50, "c" * 35)
 
 
 def alone(each: Job, **options: object) -> dict[SequenceId, Said]:
+    """What a job says without company and without drafts."""
+    each = dataclasses.replace(each, drafts=False)
     return run(engine(FakeLlama(**options)), [each])  # type: ignore[arg-type]
 
 
@@ -31,7 +33,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
             job(
                 request,
                 draw(st.sampled_from(PREFIXES)) + draw(st.text("xyz", max_size=30)),
-                draw(st.sampled_from((LETTERS, CALL, ANYTHING))),
+                draw(st.sampled_from((LETTERS, CALL, ANYTHING, BINARY))),
                 max_tokens=draw(st.integers(1, 24)),
                 choices=draw(st.integers(1, 3)),
                 partition=draw(st.sampled_from(("", "other"))),
@@ -68,9 +70,11 @@ def test_company_changes_nothing(made: list[Job], slots: int, cached: int, parti
     for each in made:
         if each.request not in cancelled:
             expected = alone(each)
-            assert {key: said[key] for key in expected} == expected
+            assert {key: said[key].undrafted for key in expected} == expected
+            pieces = [piece for key in expected for piece in said[key].pieces]
             tally = busy.tally(each.request)
-            assert tally.sampled_tokens + tally.forced_tokens == sum(len(v.pieces) for v in expected.values())
+            assert tally.completion_tokens == len(pieces)
+            assert tally.drafted_tokens == sum(piece.source is Source.DRAFTED for piece in pieces)
     assert busy.load.active == busy.load.waiting == busy.load.used_cells == 0
     assert len(llama.cells) <= busy.load.cached_tokens
 

@@ -25,7 +25,9 @@ def sample(name: str, default: Any) -> tuple[str, Any]:
     """A valid value of a setting as text, and as it should come out."""
     if name == "log_level":
         return "debug", "debug"
-    if name in ("max_body", "ctx", "store_bytes"):
+    if name in ("flash_attention", "cache_type"):
+        return {"flash_attention": ("off", "off"), "cache_type": ("q8_0", "q8_0")}[name]
+    if name in ("max_body", "ctx", "store_bytes", "batch", "micro_batch"):
         return "4096", 4096
     return SAMPLES[type(default)]
 

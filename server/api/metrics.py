@@ -42,6 +42,8 @@ class Metrics:
             ("completion", usage.completion_tokens),
             ("sampled", timings.sampled_tokens),
             ("forced", timings.forced_tokens),
+            ("drafted", timings.drafted_tokens),
+            ("rejected", timings.rejected_tokens),
         ):
             self._tokens.labels(kind).inc(count)
         for phase in ("queue", "prepare", "prefill", "decode"):

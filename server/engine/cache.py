@@ -166,6 +166,13 @@ class Cache:
         if sequence.evaluated in sequence.stops:
             self._keep(self._copy(sequence))
 
+    def settle(self, sequence: Sequence, confirmed: int, drafted: int) -> None:
+        """Behind a sequence's tokens ``drafted`` others have been computed, of which the first ``confirmed``
+        are its own by now. The rest is taken back."""
+        self.advance(sequence, confirmed)
+        if confirmed < drafted:
+            self._memory.remove(sequence.number, sequence.evaluated)
+
     def rewind(self, sequence: Sequence, length: int) -> None:
         """Goes back to the first ``length`` tokens, of which the last is to be computed again. A sequence
         whose state cannot be taken back so far has to be opened again."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from server.engine.cache import Sequence
+from server.engine.draft import Drafter
 from server.engine.healing import healed
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Tally
@@ -48,6 +49,7 @@ class Choice:
         self._attempt = 0
         self._untold: list[Piece] = []
         self._told_end = False
+        self._drafter = Drafter(vocabulary)
         self._begin(())
 
     @property
@@ -55,8 +57,18 @@ class Choice:
         """The most tokens it can come to have."""
         return len(self.prompt) + self.limit
 
-    def sample(self, logits: Logits) -> None:
-        """Appends the token that follows, and those forced behind it."""
+    def draft(self, room: int) -> list[int]:
+        """What may be said next, guessed: ``room`` tokens at most, that the constraint allows."""
+        room = min(room, self.length - len(self.tokens) - 1)
+        return self._drafter.draft(self.tokens, room, self._matcher)
+
+    def judge(self, drafted: int, confirmed: int) -> None:
+        """So many of the drafted tokens have come true."""
+        self._drafter.judge(drafted, confirmed)
+        self._tally.rejected_tokens += drafted - confirmed
+
+    def sample(self, logits: Logits, guess: int | None = None) -> None:
+        """Appends the token that follows, and those forced behind it. ``guess`` is what was drafted here."""
         self.answering = True
         token = self._sampler.choose(logits, self._matcher, self.tokens, len(self.prompt))
         if token is None:
@@ -67,7 +79,7 @@ class Choice:
             self.ended = Ended.DEAD_END
         else:
             start = len(self.tokens)
-            self._append(token, Source.SAMPLED, logits)
+            self._append(token, Source.DRAFTED if token == guess else Source.SAMPLED, logits)
             self._force()
             self._heal(start)
 
@@ -147,11 +159,13 @@ class Choice:
             return
         joined = healed(self.tokens, start, len(self.prompt), self._vocabulary)
         if joined != self.tokens[start:]:
+            sampled = self._untold[-written]
+            self._tally_of(sampled.source, -1)
+            self._tally_of(Source.FORCED, 1 - written)
             del self.tokens[start:], self._untold[-written:]
-            self._tally.sampled_tokens -= 1
-            self._tally.forced_tokens -= written - 1
+            first = sampled.source if joined[0] == sampled.token else Source.SAMPLED
             for place, token in enumerate(joined):
-                self._append(token, Source.FORCED if place else Source.SAMPLED)
+                self._append(token, Source.FORCED if place else first)
 
     def _consume(self, tokens: list[int]) -> None:
         if tokens and not self._matcher.consume_tokens(tokens):
@@ -164,10 +178,16 @@ class Choice:
             logprob = token_logprob(logits, token, wanted, self._vocabulary)
         self.tokens.append(token)
         self._untold.append(Piece(token, self._vocabulary.data(token), source, logprob))
-        if source is Source.SAMPLED:
-            self._tally.sampled_tokens += 1
-        else:
-            self._tally.forced_tokens += 1
+        self._tally_of(source, 1)
+
+    def _tally_of(self, source: Source, count: int) -> None:
+        match source:
+            case Source.SAMPLED:
+                self._tally.sampled_tokens += count
+            case Source.FORCED:
+                self._tally.forced_tokens += count
+            case Source.DRAFTED:
+                self._tally.drafted_tokens += count
 
 
 def _boundaries(prompt: array[int], ends: frozenset[int]) -> tuple[int, ...]:

@@ -33,8 +33,20 @@ State = NDArray[np.uint8]
 CONTEXT_LIMIT = 32768
 """Cells of a context whose size was not asked for, at most."""
 SEQUENCE_LIMIT = 256
-BATCH = 2048
-MICRO_BATCH = 512
+SPARE_ROWS = 64
+"""Rows of logits that a batch may have for drafts, beyond one a sequence. A row has a float per token of the
+vocabulary."""
+FLASH_ATTENTION = {
+    "auto": native.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "off": native.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "on": native.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+CACHE_TYPES = {
+    "f16": (native.GGML_TYPE_F16, 16.0),
+    "q8_0": (native.GGML_TYPE_Q8_0, 8.5),
+    "q4_0": (native.GGML_TYPE_Q4_0, 4.5),
+}
+"""llama.cpp's type of a name, and the bits that a value takes."""
 
 
 class DecodeFailed(Exception):
@@ -45,7 +57,8 @@ class DecodeFailed(Exception):
 class Options:
     """How to load a model. ``context`` 0 is the model's own length, at most ``CONTEXT_LIMIT``;
     ``threads`` 0 all physical cores; ``gpu_layers`` -1 all layers if the build can offload.
-    ``cached`` is how many sequences are kept beyond the ``slots``."""
+    ``cached`` is how many sequences are kept beyond the ``slots``. The last four are llama.cpp's own, with
+    the names of ``FLASH_ATTENTION`` and ``CACHE_TYPES``."""
 
     context: int = 0
     slots: int = 4
@@ -53,6 +66,10 @@ class Options:
     threads: int = 0
     gpu_layers: int = -1
     mmap: bool = True
+    flash_attention: str = "auto"
+    cache_type: str = "f16"
+    batch: int = 2048
+    micro_batch: int = 512
 
 
 class Weights:
@@ -98,9 +115,9 @@ class Weights:
         if native.llama_model_is_diffusion(self.pointer) or not self.tokens.size:
             raise StartupFailed(f"{name} cannot be generated from token by token ({self.architecture})")
 
-    def cell_bytes(self) -> int:
-        """About how many bytes one context cell takes: keys and values of all layers, 16 bits each.
-        0 where that cannot be told."""
+    def cell_bytes(self, cache_type: str = "f16") -> float:
+        """About how many bytes one context cell takes: keys and values of all layers. 0 where that cannot be
+        told."""
         if native.llama_model_is_recurrent(self.pointer) or native.llama_model_is_hybrid(self.pointer):
             return 0  # only some of the layers have cells; how many is not told
         heads = max(int(native.llama_model_n_head(self.pointer)), 1)
@@ -108,7 +125,8 @@ class Weights:
         key = int(metadata(self.pointer, f"{self.architecture}.attention.key_length") or own)
         value = int(metadata(self.pointer, f"{self.architecture}.attention.value_length") or own)
         kv_heads = int(native.llama_model_n_head_kv(self.pointer))
-        return 2 * (key + value) * kv_heads * (self.layers - 1)
+        _, bits = CACHE_TYPES[cache_type]
+        return bits / 8 * (key + value) * kv_heads * (self.layers - 1)
 
     def close(self) -> None:
         if self.pointer:
@@ -176,7 +194,8 @@ class Context:
     def _make(self, options: Options, context: int, parameters: Mapping[str, Any]) -> None:
         """``parameters`` are llama.cpp's, beyond those that all contexts have alike."""
         weights = self.weights
-        refuse_large_context(context, weights.cell_bytes(), weights.device.offloaded / weights.layers)
+        cell = weights.cell_bytes(options.cache_type)
+        refuse_large_context(context, cell, weights.device.offloaded / weights.layers)
         made = native.llama_context_default_params()
         made.n_ctx = context
         made.n_threads = made.n_threads_batch = options.threads or physical_cores()
@@ -197,6 +216,7 @@ class Context:
     def decode(self) -> bool:
         """Evaluates ``batch``. False when the cells do not suffice: nothing has changed then. Raises
         ``DecodeFailed``."""
+        clear_complaints()
         self.batch.struct.n_tokens = self.batch.count
         status = native.llama_decode(self._context, self.batch.struct)
         if status == 1:
@@ -218,6 +238,7 @@ class Llama(Context):
 
     def __init__(self, weights: Weights, options: Options = Options()) -> None:
         self.slots = options.slots
+        self.spare_rows = SPARE_ROWS
         self.sequences = min(options.slots + max(options.cached, 1), SEQUENCE_LIMIT)
         self._options = options
         super().__init__(weights)
@@ -226,11 +247,14 @@ class Llama(Context):
         weights = self.weights
         weights.refuse_unless_generative()
         parameters = {
-            "n_batch": BATCH,
-            "n_ubatch": MICRO_BATCH,
+            "n_batch": self._options.batch,
+            "n_ubatch": min(self._options.micro_batch, self._options.batch),
+            "flash_attn_type": FLASH_ATTENTION[self._options.flash_attention],
+            "type_k": CACHE_TYPES[self._options.cache_type][0],
+            "type_v": CACHE_TYPES[self._options.cache_type][0],
             "n_seq_max": self.sequences,
-            # At most one row a slot is read. Without this limit the compute buffer holds MICRO_BATCH rows.
-            "n_outputs_max": self.sequences,
+            # Without this limit the compute buffer holds a row for each token of a micro batch.
+            "n_outputs_max": self.sequences + self.spare_rows,
             "swa_full": True,  # else a sliding window forgets what a shared prefix needs
         }
         asked = self._options.context or min(weights.context_train, CONTEXT_LIMIT)

@@ -69,7 +69,7 @@ def offload(path: Path, asked: int) -> int:
     return ALL_LAYERS
 
 
-def refuse_large_context(cells: int, cell_bytes: int, offloaded: float) -> None:
+def refuse_large_context(cells: int, cell_bytes: float, offloaded: float) -> None:
     """Raises ``StartupFailed`` where the cells clearly do not fit: filling them later would end the
     process. ``offloaded`` is the share of the layers, and so of each cell, that is on the GPU."""
     if offloaded:

@@ -28,6 +28,10 @@ def load_engine(settings: Settings, path: Path, markers: Iterable[str]) -> Engin
         threads=settings.threads,
         gpu_layers=settings.gpu_layers,
         mmap=settings.mmap,
+        flash_attention=settings.flash_attention,
+        cache_type=settings.cache_type,
+        batch=settings.batch,
+        micro_batch=settings.micro_batch,
     )
     weights = Weights.opened(path, options)
     llama = PooledLlama(weights, options) if weights.pooling else Llama(weights, options)

@@ -61,6 +61,7 @@ class Job:
     """A prepared request. ``matcher`` is at the start of the answer; each choice takes a deep copy.
 
     ``max_tokens`` is already clamped to the context that is left. ``choices`` share the prompt.
+    ``drafts`` lets the engine evaluate what it guesses will be sampled.
     """
 
     request: int
@@ -71,11 +72,13 @@ class Job:
     choices: int = 1
     partition: str = ""
     reuse_prefix: bool = True
+    drafts: bool = True
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a request cost, complete once its last choice is finished."""
+    """What a request cost, complete once its last choice is finished. ``drafted_tokens`` were sampled as they
+    had been guessed, ``rejected_tokens`` guessed in vain."""
 
     queue_s: float = 0.0
     prefill_s: float = 0.0
@@ -83,6 +86,12 @@ class Tally:
     cached_tokens: int = 0
     sampled_tokens: int = 0
     forced_tokens: int = 0
+    drafted_tokens: int = 0
+    rejected_tokens: int = 0
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.sampled_tokens + self.forced_tokens + self.drafted_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from server.engine.cache import Cache, Memory, Owner, State
 from server.engine.choice import Choice
+from server.engine.draft import agreement
 from server.engine.llama import DecodeFailed, Logits
 from server.engine.pace import Pace
 from server.engine.prefix_store import PrefixStore
@@ -40,6 +41,7 @@ class Computer(Memory, Protocol):
     """What is needed of ``llama.Llama``."""
 
     slots: int
+    spare_rows: int
 
     @property
     def batch(self) -> Batch: ...
@@ -62,14 +64,15 @@ class _Account:
     answering: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
-    """The part of a choice in a batch: ``count`` tokens, and the row of logits after them if they are
-    its last."""
+    """The part of a choice in a batch: ``count`` tokens. If they are its last there are rows of logits: after
+    them, and after each token of the draft that follows them."""
 
     choice: Choice
     count: int
-    row: int | None
+    rows: list[int]
+    draft: list[int] = field(default_factory=list)
 
 
 class Scheduler:
@@ -222,27 +225,40 @@ class Scheduler:
     # Batch.
 
     def _batch(self) -> list[_Part]:
-        """Fills the batch: answers first, then prompts as far as there is room."""
+        """Fills the batch: answers first, with their drafts, then prompts as far as there is room."""
         batch = self._llama.batch
         batch.clear()
-        room = min(max(self._pace.tokens, 2 * len(self._running)), batch.capacity)
-        parts = []
-        for choice in sorted(self._running.values(), key=lambda each: not each.answering):
-            part = self._part(choice, room)
-            if part is not None:
-                parts.append(part)
-                room -= part.count
-        return parts
+        size = min(max(self._pace.tokens, 2 * len(self._running)), batch.capacity)
+        ready = [each for each in self._running.values() if _can_go_on(each)]
+        answers = self._parts([each for each in ready if each.answering], size)
+        if self._llama.partial:
+            self._add_drafts(answers, min(self._llama.spare_rows, size - batch.count))
+        return answers + self._parts([each for each in ready if not each.answering], size)
 
-    def _part(self, choice: Choice, room: int) -> _Part | None:
+    def _parts(self, choices: Iterable[Choice], size: int) -> list[_Part]:
+        """The parts of some choices in a batch of ``size`` tokens."""
+        batch = self._llama.batch
+        return [self._part(each, size - batch.count) for each in choices if batch.count < size]
+
+    def _part(self, choice: Choice, room: int) -> _Part:
         sequence = choice.sequence
-        if choice.ended is not None or sequence is None or sequence.state is not State.READY or room <= 0:
-            return None
+        assert sequence is not None
         start = sequence.evaluated
         tokens = sequence.due(room)
         last = start + len(tokens) == len(choice.tokens)
         row = self._llama.batch.add(sequence.number, start, tokens, output=last)
-        return _Part(choice, len(tokens), row if last else None)
+        return _Part(choice, len(tokens), [row] if last else [])
+
+    def _add_drafts(self, parts: Iterable[_Part], room: int) -> None:
+        for part in parts:
+            choice, sequence = part.choice, part.choice.sequence
+            if not part.rows or not choice.job.drafts or sequence is None:
+                continue
+            part.draft = choice.draft(room)
+            for position, token in enumerate(part.draft, len(choice.tokens)):
+                row = self._llama.batch.add(sequence.number, position, array("i", (token,)), output=True)
+                part.rows.append(row)
+            room -= len(part.draft)
 
     # Decode.
 
@@ -254,7 +270,8 @@ class Scheduler:
             self._cache.clear()
             if not self._llama.decode():
                 raise DecodeFailed("the context has no room for cells that were reserved")
-        self._pace.measured(self._llama.batch.count, time.monotonic() - started)
+        prompts = sum(part.count for part in parts if not part.choice.answering)
+        self._pace.measured(prompts, time.monotonic() - started)
         for part in parts:
             if part.choice.sequence is not None:
                 self._cache.advance(part.choice.sequence, part.count)
@@ -263,9 +280,21 @@ class Scheduler:
 
     def _sample(self, parts: list[_Part]) -> None:
         for part in parts:
-            if part.row is not None:
-                part.choice.sample(self._llama.logits(part.row))
+            if part.rows:
+                self._sample_part(part)
                 self._note_first(self._accounts[part.choice.id.request])
+
+    def _sample_part(self, part: _Part) -> None:
+        """Samples behind the part, and behind each token of its draft as long as that comes true."""
+        choice, draft = part.choice, part.draft
+        begun, confirmed = len(choice.tokens), 0
+        while choice.ended is None and confirmed == len(choice.tokens) - begun:
+            guess = draft[confirmed] if confirmed < len(draft) else None
+            choice.sample(self._llama.logits(part.rows[confirmed]), guess)
+            confirmed += agreement(choice.tokens[begun + confirmed :], draft[confirmed:])
+        if draft and choice.sequence is not None:
+            self._cache.settle(choice.sequence, confirmed, len(draft))
+            choice.judge(len(draft), confirmed)
 
     def _note_first(self, account: _Account) -> None:
         if account.answering is None and account.admitted is not None:
@@ -291,3 +320,9 @@ class Scheduler:
                 self._store.note(choice.sequence, choice.boundaries)
             self._cache.close(choice.sequence)
         choice.close()
+
+
+def _can_go_on(choice: Choice) -> bool:
+    """Whether there is something of a choice to be evaluated."""
+    sequence = choice.sequence
+    return choice.ended is None and sequence is not None and sequence.state is State.READY

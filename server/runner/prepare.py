@@ -84,6 +84,7 @@ class Preparer:
         constraint = self._constraint(turn, form)
         _log.debug("request %d reads %r", request, prompt.text)
         _log.debug("request %d is held to %r", request, constraint)
+        plan = self._plan(turn, form, tools, response)
         job = Job(
             request=request,
             prompt=prompt.tokens,
@@ -93,11 +94,12 @@ class Preparer:
             choices=turn.choices,
             partition=turn.partition,
             reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
+            # The tokens of a thought are counted one by one.
+            drafts=self._settings.drafts and plan.thoughts is None,
         )
         if self._model.replay is not None:
             thoughts = reasoning is not ReasoningState.NONE
             job = self._model.replay.scripted(job, Asked(turn, prompt.text, tools, response, thoughts))
-        plan = self._plan(turn, form, tools, response)
         origin, cut = self._origins.of(prompt.tokens, constraint) if turn.debug else (None, [])
         echo = prompt.text if turn.raw and turn.raw.echo else ""
         took = time.monotonic() - started

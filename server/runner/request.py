@@ -91,7 +91,7 @@ class Request:
     def _usage(self, tally: Tally) -> Usage:
         return Usage(
             prompt_tokens=len(self._prepared.job.prompt),
-            completion_tokens=tally.sampled_tokens + tally.forced_tokens,
+            completion_tokens=tally.completion_tokens,
             cached_tokens=tally.cached_tokens,
             reasoning_tokens=sum(answer.reasoning_tokens for answer in self._answers),
         )
@@ -104,6 +104,8 @@ class Request:
             decode_ms=round(tally.decode_s * 1000, 3),
             sampled_tokens=tally.sampled_tokens,
             forced_tokens=tally.forced_tokens,
+            drafted_tokens=tally.drafted_tokens,
+            rejected_tokens=tally.rejected_tokens,
             resampled_calls=sum(answer.resampled for answer in self._answers),
             repeated_calls=sum(answer.repeated for answer in self._answers),
         )
