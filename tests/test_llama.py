@@ -74,7 +74,9 @@ def test_settings_of_the_context(
     llama: Llama, model_file: Callable[[str], Path], options: dict[str, Any]
 ) -> None:
     """They change how a model computes, and hardly what."""
-    other = Llama(model_file("smollm2-135m"), Options(context=256, slots=2, cached=2, threads=1, **options))
+    other = Llama(
+        Weights(model_file("smollm2-135m")), Options(context=256, slots=2, cached=2, threads=1, **options)
+    )
     assert other.batch.capacity == options.get("batch", 256)
     expected = evaluate(llama, 0, 0, TEXT)
     assert np.corrcoef(evaluate(other, 0, 0, TEXT), expected)[0, 1] > 0.98
@@ -86,7 +88,10 @@ def test_settings_of_the_context(
 @pytest.mark.model
 def test_quantised_values_need_flash_attention(model_file: Callable[[str], Path]) -> None:
     with pytest.raises(StartupFailed, match="V cache"):
-        Llama(model_file("smollm2-135m"), Options(context=256, cache_type="q8_0", flash_attention="off"))
+        Llama(
+            Weights(model_file("smollm2-135m")),
+            Options(context=256, cache_type="q8_0", flash_attention="off"),
+        )
 
 
 @pytest.mark.model
