@@ -76,9 +76,9 @@ class LlamaVocabulary:
         return self._texts
 
     def keep_open(self, texts: Iterable[str]) -> None:
-        open_ones = self.ends & {self._markup[each] for each in texts if each in self._markup}
-        if open_ones:
-            self.ends -= open_ones
+        ends = frozenset(_ends(self._tokens)) - {self._markup[each] for each in texts if each in self._markup}
+        if ends != self.ends:
+            self.ends = ends
             self._llguidance = self._tokenizer()
 
     def matcher(self, constraint: str) -> LLMatcher:

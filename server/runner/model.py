@@ -13,7 +13,7 @@ from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.dialect import Dialect
 from server.dialects.table import ALL_MARKERS
 from server.engine.embedder import Embedder
-from server.engine.protocol import Engine, Worker
+from server.engine.protocol import Engine, Vocabulary, Worker
 from server.engine.scripted import ScriptedEngine
 from server.errors import TemplateFailed
 from server.frames import ModelFacts
@@ -77,6 +77,10 @@ def model_of(engine: Engine, settings: Settings) -> LoadedModel:
     found = _measured(prompter, dialect)
     if found is None:
         warnings.append(f"the template's own calls don't read as {dialect.name}: using the generic dialect")
+    elif unspelled := _unspelled(dialect, engine.vocabulary):
+        warnings.append(f"the vocabulary can't spell {unspelled!r}: using the generic dialect")
+        found = None
+    if found is None:
         found = generic(template)
     dialect = found
     prompter = Prompter(template, dialect, engine.vocabulary)
@@ -101,6 +105,17 @@ def _measured(prompter: Prompter, dialect: Dialect) -> Dialect | None:
     if not (reads(dialect, one, (probe,)) or reads(dialect, two, (probe, other))):
         return None
     return measured(dialect, one, two, empty)
+
+
+def _unspelled(dialect: Dialect, vocabulary: Vocabulary) -> str:
+    """The first marker that the vocabulary has no tokens for: one of SPM's has none for U+2581, which stands
+    for a blank there."""
+    bound = bind(dialect, vocabulary.single_token)
+    for marker in dialect.marker_texts:
+        tokens = bound.written(marker, lambda text: vocabulary.tokenize(text, markup=False, continued=True))
+        if b"".join(map(vocabulary.data, tokens)) != marker.encode():
+            return marker
+    return ""
 
 
 def _written(prompter: Prompter, calls: tuple[ToolCall, ...]) -> str:
