@@ -23,7 +23,7 @@ from told import WithTemplate, told
 from server.dialects.table import HERMES
 from server.engine.load import load_engine
 from server.engine.scripted import TEMPLATE
-from server.errors import InvalidSchema
+from server.errors import ContextOverflow, InvalidSchema
 from server.runner.model import LoadedModel, model_of
 from server.schema.check import check
 from server.schema.verify import decode
@@ -43,7 +43,7 @@ SETTINGS = settings(
 def model(sdist_dir: Path) -> Iterator[tuple[LoadedModel, Settings]]:
     source = sdist_dir / "vendor/llama.cpp/models/ggml-vocab-llama-spm.gguf"
     target = tiny_model(source, TOKEN_MARKERS)
-    given_settings = Settings(model=str(target), ctx=4096, slots=1, threads=1)
+    given_settings = Settings(model=str(target), ctx=8192, slots=1, threads=1)
     engine = load_engine(given_settings, target, markers=TOKEN_MARKERS)
     loaded: Any = WithTemplate(engine, TEMPLATE)
     yield model_of(loaded, given_settings), given_settings
@@ -94,7 +94,11 @@ def test_a_strict_call_is_valid(
     tools = (Tool("call", "A call", text, strict=True),)
     sampling = Sampling(seed=random.Random(text).randrange(2**31), logit_bias=_closers(loaded))
     turn = Turn(ASK, tools, ToolChoice("required", ("call",)), False, sampling=sampling, max_tokens=200)
-    answer = told(loaded, given_settings, turn, 1)
+    try:
+        answer = told(loaded, given_settings, turn, 1)
+    except ContextOverflow:  # references that are written out many times
+        outcomes[0]["too long"] += 1
+        return
     outcomes[1].append(answer.prepared_ms)
     outcomes[0][answer.code or answer.reason] += 1
     assert answer.code in ("", "schema_not_satisfied"), answer
