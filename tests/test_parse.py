@@ -29,6 +29,7 @@ SPELLED = (
     "dsml-v3.2-cut_in_the_opener",
     "dsml-v4-cut_in_the_opener",
     "gigachat3-cut_in_the_opener",
+    "minimax-m3-cut_in_the_opener",
 )
 SOLAR = next(row for row in DIALECTS if row.name == "solar-open")
 CALLED = 2 * written_calls(SOLAR, [ToolCall("", "add", '{"a": [1]}')])

@@ -156,7 +156,7 @@ def test_errors(server: Serving, client: OpenAI) -> None:
             {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": 1}}}},
             "text.format.schema.type",
         ),
-        ({"input": "long " * 40_000}, "input"),
+        ({"input": "long " * 60_000}, "input"),
     ],
 )
 def test_errors_name_the_fields_of_this_api(client: OpenAI, fields: Any, param: str) -> None:
