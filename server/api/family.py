@@ -96,10 +96,10 @@ class Answers:
         store: Store | None = None,
     ) -> None:
         self._family = family
-        self._store = store
+        self._store = store if family.keep else None  # without one, bodies need not wait for a disk
         self._settings = settings
         self._supervisor = supervisor
-        self._incoming = Incoming(settings, supervisor, store)
+        self._incoming = Incoming(settings, supervisor, self._store)
         self._metrics = metrics
 
     async def answer(self, request: Request) -> Response:

@@ -242,31 +242,24 @@ class TurnParser:
         return self._enter(_State.START, rest)
 
     def _read_text(self, text: str, events: list[Event]) -> str:
-        if self._segment is not None:
-            return self._read_segment(self._segment, text, events)
-        sought = self._marks.rules if self._names and not self._calls_first else ()
-        before, found, after = self._split_text(text, self._marks.turn_end, *sought)
+        before, found, after = self._split_text(text, *self._text_ends())
         self._push_text(before, events)
         if not found or self.stopped:
             return after
-        if found == self._marks.turn_end:
-            self._end_segment(len(found), events)
-        else:
+        if found in self._marks.rules:
             self._open_span(found, events)
+        else:
+            self._end_segment(len(found), events)
         return after
 
-    def _read_segment(self, segment: Segment, text: str, events: list[Event]) -> str:
-        until_call = segment.onward and not segment.close and bool(self._names)
-        close = self._marks.opener if until_call else segment.close
-        before, found, after = self._split_text(text, close)
-        self._push_text(before, events)
-        if not found or self.stopped:
-            return after
-        if until_call:
-            self._open_span(self._marks.opener, events)
-            return after
-        self._end_segment(len(close), events)
-        return after
+    def _text_ends(self) -> tuple[str, ...]:
+        """What ends the text that is read: the opener of a call, or what closes it."""
+        segment, marks = self._segment, self._marks
+        if segment is None:
+            calls = marks.rules if self._names and not self._calls_first else ()
+            return (*calls, marks.turn_end)
+        until_call = segment.onward and not segment.close and self._names
+        return (marks.opener if until_call else segment.close,)
 
     def _split_text(self, text: str, *markers: str) -> tuple[str, str, str]:
         """``_split``, but what looks like a marker within a string of a JSON value is a part of the value."""
