@@ -39,3 +39,23 @@ def test_single_tokens_tell_nothing() -> None:
     pace = Pace()
     pace.measured(4, 10.0)
     assert pace.tokens == FIRST
+
+
+@given(st.floats(0.001, 0.2), st.floats(0.001, 1.0), st.integers(1, 4))
+def test_answers_keep_half_their_speed_beside_prompts(step: float, prompt: float, prompts: int) -> None:
+    pace = Pace()
+    elapsed, tokens = 0.0, 0
+    while elapsed < 20 or pace.prompts_wait:
+        took = step if pace.prompts_wait else step + prompt
+        pace.measured(0 if pace.prompts_wait else prompts, took, answers=True)
+        elapsed += took
+        tokens += 1
+    assert tokens / elapsed >= 0.5 / step * (1 - 1e-6)
+
+
+def test_what_answers_are_owed_ends_with_them() -> None:
+    pace = Pace()
+    pace.measured(100, 5.0, answers=True)
+    assert pace.prompts_wait
+    pace.measured(100, 0.1, answers=False)
+    assert not pace.prompts_wait

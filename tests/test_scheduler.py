@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 from driving import Said, answer, run, step
@@ -223,20 +224,60 @@ def test_orphans_go_before_others() -> None:
     assert list(said) == [sequence(2), sequence(3)]
 
 
-def test_a_prompt_in_parts_lets_answers_move_on() -> None:
-    llama = FakeLlama(context=2000)
+class Timed(FakeLlama):
+    """Each batch takes ``STEP`` and ``EACH`` for every token of it, by a clock of its own."""
+
+    STEP, EACH = 0.02, 0.005
+
+    def __init__(self, patch: pytest.MonkeyPatch, **options: Any) -> None:
+        super().__init__(**options)
+        self.now = 0.0
+        patch.setattr("server.engine.scheduler.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def decode(self) -> bool:
+        self.now += self.STEP + self.EACH * self.batch.count
+        return super().decode()
+
+
+def test_answers_keep_half_their_speed_beside_a_long_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    llama = Timed(monkeypatch, context=4000)
     scheduler = engine(llama)
     said: dict[SequenceId, Said] = {}
-    scheduler.submit(job(1, max_tokens=100))
+    scheduler.submit(job(1, max_tokens=1000, drafts=False))
     step(scheduler, said)
-    scheduler.submit(job(2, "p" * 1000))
-    together = 0
+    scheduler.submit(job(2, "p" * 2000))
+    begun, before = llama.now, len(said[sequence(1)].pieces)
     while sequence(2) not in said:
         step(scheduler, said)
-        together += len(llama.batches[-1]) == 2
-        assert sum(count for _, count in llama.batches[-1]) <= 2048
-    assert together >= 2 or len(llama.batches) < 5
-    assert len(said[sequence(1)].pieces) >= together
+    speed = (len(said[sequence(1)].pieces) - before) / (llama.now - begun)
+    assert speed * (llama.STEP + llama.EACH) > 0.45  # what is owed for the last batch is still to come
+    assert llama.now - begun < 3 * 2000 * llama.EACH
+
+
+def computed(batches: list[list[tuple[int, int]]], sequence: int) -> int:
+    return sum(count for batch in batches for each, count in batch if each == sequence)
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    llama = Timed(monkeypatch, context=8000)
+    scheduler = engine(llama)
+    said: dict[SequenceId, Said] = {}
+    scheduler.submit(job(1, "p" * 3000))
+    step(scheduler, said)
+    for number in range(2, 5):
+        scheduler.submit(job(number, str(number) * 100, max_tokens=2))
+    before = len(llama.batches)
+    while any(sequence(number) not in said for number in range(2, 5)):
+        step(scheduler, said)
+    assert sequence(1) not in said
+    batches = llama.batches[before:]
+    assert len(batches) < 20
+    long = max({each for batch in batches for each, _ in batch}, key=lambda each: computed(batches, each))
+    assert computed(batches, long) >= 300  # it moves on meanwhile
+    assert run(scheduler, [])[sequence(1)].ended is Ended.LENGTH
 
 
 def test_cancelling_frees_slot_and_cells_at_once() -> None:

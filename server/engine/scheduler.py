@@ -2,6 +2,8 @@
 
 Each choice of a request is scheduled by itself; choices share their prompt like any two requests with a
 common prefix do (``cache``). First come, first served: a request that waits for room is not overtaken.
+Answers keep half their speed while prompts are computed (``pace``), and short prompts need not wait for long
+ones.
 """
 
 from __future__ import annotations
@@ -233,7 +235,19 @@ class Scheduler:
         answers = self._parts([each for each in ready if each.answering], size)
         if self._llama.partial:
             self._add_drafts(answers, min(self._llama.spare_rows, size - batch.count))
-        return answers + self._parts([each for each in ready if not each.answering], size)
+        if answers and self._pace.prompts_wait:
+            return answers
+        return answers + self._prompt_parts([each for each in ready if not each.answering], size)
+
+    def _prompt_parts(self, prompts: list[Choice], size: int) -> list[_Part]:
+        """The oldest prompt has at least half of the room; those with less to do share the other half."""
+        if not prompts:
+            return []
+        oldest = prompts[0]
+        shorter = [each for each in prompts if _left(each) < _left(oldest)]
+        others = [each for each in prompts if each not in shorter]
+        used = self._llama.batch.count
+        return self._parts(sorted(shorter, key=_left), used + (size - used) // 2) + self._parts(others, size)
 
     def _parts(self, choices: Iterable[Choice], size: int) -> list[_Part]:
         """The parts of some choices in a batch of ``size`` tokens."""
@@ -271,7 +285,8 @@ class Scheduler:
             if not self._llama.decode():
                 raise DecodeFailed("the context has no room for cells that were reserved")
         prompts = sum(part.count for part in parts if not part.choice.answering)
-        self._pace.measured(prompts, time.monotonic() - started)
+        answers = any(part.choice.answering for part in parts)
+        self._pace.measured(prompts, time.monotonic() - started, answers=answers)
         for part in parts:
             if part.choice.sequence is not None:
                 self._cache.advance(part.choice.sequence, part.count)
@@ -326,3 +341,8 @@ def _can_go_on(choice: Choice) -> bool:
     """Whether there is something of a choice to be evaluated."""
     sequence = choice.sequence
     return choice.ended is None and sequence is not None and sequence.state is State.READY
+
+
+def _left(choice: Choice) -> int:
+    """Tokens of a choice still to be evaluated."""
+    return len(choice.tokens) - (choice.sequence.evaluated if choice.sequence else 0)
