@@ -115,7 +115,7 @@ def measured(model: LoadedModel, settings: Settings, turns: list[Turn]) -> Steps
     requests = {
         number: Request(preparer.prepare(number, turn), model.engine) for number, turn in enumerate(turns)
     }
-    before: set[int] = set()
+    begun: set[int] = set()
     with clock.running():
         while not all(request.done for request in requests.values()):
             clock.reset()
@@ -125,9 +125,9 @@ def measured(model: LoadedModel, settings: Settings, turns: list[Turn]) -> Steps
                 answering.add(progress.sequence.request)
                 for frame in requests[progress.sequence.request].take(progress):
                     frames.encode(frame)
-            if len(before) == len(answering) == len(turns):
+            if answering <= begun and len(begun) == len(turns):
                 steps.add(time.perf_counter() - started, clock.spent)
-            before = answering
+            begun |= answering
     return steps
 
 
