@@ -20,7 +20,6 @@ from server import logs
 from server import settings as settings_module
 from server.api.chat_request import decode
 from server.api.parts import Served
-from server.api.server import serve
 from server.catalogue import CATALOGUE, resolve
 from server.download import cache_folder
 from server.errors import StartupFailed, ToolspanError, quoted
@@ -73,6 +72,9 @@ def _run(words: list[str]) -> int:
 
 
 def _serve(settings: Settings) -> int:
+    # Imported here so that the other commands start without the web framework, which takes a second.
+    from server.api.server import serve
+
     logs.configure(settings.log_level)
     return serve(settings, lambda facts, address: _announce(settings, facts, address), _find_model)
 

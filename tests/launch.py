@@ -19,6 +19,11 @@ from openai import OpenAI
 ROOT = Path(__file__).parents[1]
 
 
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+SHARE = max(1, (os.cpu_count() or 1) // WORKERS)
+"""Threads for a server while other tests run beside it."""
+
+
 class Launched:
     """``toolspan serve`` in a process; ``said`` are the lines it wrote before it was ready."""
 
@@ -28,7 +33,8 @@ class Launched:
             stdout=subprocess.PIPE,
             cwd=ROOT,
             text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "TOOLSPAN_SNAPSHOTS": "false"},
+            env=os.environ
+            | {"PYTHONUNBUFFERED": "1", "TOOLSPAN_SNAPSHOTS": "false", "TOOLSPAN_THREADS": str(SHARE)},
         )
         self.pid = self._process.pid
         self.said = list(self._lines_until_ready())

@@ -291,7 +291,7 @@ def test_the_template_is_known() -> None:
     assert detect("{{ tools }}]<]minimax[>[ <invoke name=").name == "minimax-m3"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(schemas, st.integers(0, 1000))
 def test_exact_tools_get_valid_values_only(schema: dict[str, Any], seed: int) -> None:
     """Of random schemas: what is written of any value, and random answers."""

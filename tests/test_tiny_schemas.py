@@ -30,10 +30,10 @@ from server.schema.verify import decode
 from server.settings import Settings
 from server.turn import Message, Sampling, Tool, ToolChoice, Turn
 
-COUNT = int(os.environ.get("SCHEMAS", "150"))
+COUNT = int(os.environ.get("SCHEMAS", "50"))
 SETTINGS = settings(
     max_examples=COUNT,
-    derandomize=COUNT <= 150,
+    derandomize=COUNT <= 50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -78,7 +78,7 @@ def _of_a_parameter(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.model
-@pytest.mark.timeout(300 if COUNT <= 150 else 0)
+@pytest.mark.timeout(300 if COUNT <= 50 else 0)
 @given(schema=schemas)
 @SETTINGS
 def test_a_strict_call_is_valid(
