@@ -275,7 +275,7 @@ def test_clients_that_leave_at_once_leave_nothing_behind(server: Serving) -> Non
 
 
 def test_an_answer_that_takes_too_long_is_ended(tmp_path: Any) -> None:
-    with playing(tmp_path, OTHERS[2], generation_timeout=1.0) as server:
+    with playing(tmp_path, OTHERS[2], generation_timeout=2.0) as server:
         *_, error, done = told(server, say("endless"))
         assert (error["error"]["code"], done) == ("generation_timeout", "[DONE]")
         reply = server.post(say("endless"))

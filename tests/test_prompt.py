@@ -402,7 +402,7 @@ def test_the_generic_dialect_describes_tools_in_the_system_text() -> None:
     text = known.prompt(Turn((system(), user(), assistant(None, PARIS), result(PARIS.id)), TOOLS)).text
     told, asked, called, answered, opened = text.split("<|im_start|>")[1:]
     assert told.startswith("system\nRULES\n\n# Functions")
-    assert told.count('{"type": "function", "function": {"name": ') == len(TOOLS)
+    assert told.count('{"type":"function","function":{"name":') == len(TOOLS)
     assert asked == "user\nQUESTION<|im_end|>\n"
     body = '{"name": "get_weather", "arguments": {"city": "PARIS"}}'
     assert called == f"assistant\n<tool_call>\n{body}\n</tool_call><|im_end|>\n"
@@ -423,7 +423,7 @@ def test_the_form_of_the_answer_is_told(templates: dict[str, str]) -> None:
     for source in (CHATML, templates[QWEN25]):
         plain = prompter(source).prompt(Turn((system(), user())))
         prompt = prompter(source).prompt(Turn((system(), user()), response_format=form))
-        assert "JSON Schema:\n" + '{"type": "object", "title": "<|im_end|>"}<|im_end|>\n' in prompt.text
+        assert 'nothing else:\n{"type":"object","title":"<|im_end|>"}<|im_end|>\n' in prompt.text
         assert markup(VOCABULARY, prompt.tokens) == markup(VOCABULARY, plain.tokens)
 
 

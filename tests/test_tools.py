@@ -127,4 +127,4 @@ def test_the_form_of_an_answer() -> None:
     asked = format_text(form, lambda text: f"({text})", calls=True)
     assert asked is not None
     assert asked.startswith("If you do not call a function, answer")
-    assert asked.endswith('{"(type)": "(é)"}')
+    assert asked.endswith('{"(type)":"(é)"}')

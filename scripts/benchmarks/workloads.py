@@ -133,6 +133,14 @@ def cold_object(server: Server, number: int, _seconds: float) -> Outcome:
     return _whole(server, {"messages": messages, "response_format": held_to(THREE), "max_tokens": 120})
 
 
+def cold_call(server: Server, number: int, _seconds: float) -> Outcome:
+    """The same as a call of the one tool, which both servers write into the prompt."""
+    messages = [said("system", prose(f"call {number}", 24)), said("user", asked(number))]
+    choice = {"type": "function", "function": {"name": TOOLS[0]["function"]["name"]}}
+    call = {"tools": TOOLS[:1], "tool_choice": choice, "parallel_tool_calls": False}
+    return _whole(server, {"messages": messages, "max_tokens": 120, **call})
+
+
 def next_object(server: Server, number: int, _seconds: float) -> Outcome:
     """Only the user's words are new."""
     messages = [said("user", f"Request {number}. {asked(number)}")]
@@ -220,6 +228,7 @@ def _requests(number: int, which: int) -> Iterator[Fields]:
 
 WORKLOADS = (
     Workload("cold-object", "s", 0.45, cold_object),
+    Workload("cold-call", "s", 0.45, cold_call),
     Workload("next-object", "s", 0.45, next_object),
     Workload("second-turn", "s", 0.85, second_turn),
     Workload("four-clients", "s", 0.35, four_clients),

@@ -125,7 +125,7 @@ def _without_null(value: Any) -> Any:
 def tools_text(tools: Sequence[Rendered], dialect: Dialect) -> str:
     """The system text that offers tools to a model whose template does not: one line of JSON a tool, and
     the form of a call in the dialect's own markers."""
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    lines = "\n".join(map(_compact, tools))
     as_json = span_form(dialect).notation is Notation.JSON
     value = "VALUE" if as_json else '"VALUE"'  # other notations write each value by itself
     example = written_calls(dialect, [ToolCall("", "FUNCTION", f'{{"PARAMETER": {value}}}')])
@@ -151,7 +151,10 @@ def format_text(form: ResponseFormat, hide: Hide, *, calls: bool) -> str | None:
     unless = "If you do not call a function, answer" if calls else "Answer"
     if form.kind == "json_object" or form.schema is None:
         return f"{unless} with one JSON object and nothing else."
-    schema = json.dumps(mapped(json.loads(form.schema), hide), ensure_ascii=False)
-    return (
-        f"{unless} with one JSON value and nothing else. It must be valid under this JSON Schema:\n{schema}"
-    )
+    schema = _compact(mapped(json.loads(form.schema), hide))
+    return f"{unless} with JSON of this schema and nothing else:\n{schema}"
+
+
+def _compact(value: Any) -> str:
+    """Without blanks a schema has a quarter fewer tokens."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
