@@ -16,7 +16,7 @@ Json = str
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-class Tool(msgspec.Struct, frozen=True):
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A function the model may call. ``parameters`` is its JSON Schema (``None``: takes no arguments).
     ``place``, here as below, is the path in the request's body of what an error may be about, this schema;
     where it is empty, that of a chat completion counts."""
@@ -28,7 +28,7 @@ class Tool(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call in the history. ``arguments`` is the text the client sent, an object's JSON as a rule; ``place``
     is theirs."""
 
@@ -38,7 +38,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of the history; text parts are already joined. ``content`` is None where it was
     null or absent. ``place`` is that of a result's ``tool_call_id``."""
 
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-class ToolChoice(msgspec.Struct, frozen=True):
+class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the model calls: freely (auto), never (none), always (required). ``names`` narrows which
     tools may be called; None means all of them. A named tool is ``required`` with one name."""
 
@@ -59,7 +59,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
     names: tuple[str, ...] | None = None
 
 
-class ResponseFormat(msgspec.Struct, frozen=True):
+class ResponseFormat(msgspec.Struct, frozen=True, omit_defaults=True):
     """The form of a text answer. ``schema`` only with ``json_schema``; such an answer is always held
     to its schema, strict or not; ``place`` is the schema's."""
 
@@ -69,7 +69,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How tokens are chosen. Ranges are OpenAI's where it has the field, else llama.cpp's.
 
     ``temperature`` 0 is greedy; ``top_k`` 0 is off; ``seed`` None draws one. ``logit_bias`` pairs are
@@ -111,7 +111,7 @@ MOST_TOOLS = 128
 OnBadTool = Literal["error", "drop", "relax"]
 
 
-class RawPrompt(msgspec.Struct, frozen=True):
+class RawPrompt(msgspec.Struct, frozen=True, omit_defaults=True):
     """A prompt that is not made of messages: a text, or token ids that are taken as they are. ``markup``: the
     texts of control tokens in it are those tokens. With a ``suffix`` the answer stands between the text and
     that. ``echo``: the answer begins with the prompt."""
@@ -122,7 +122,7 @@ class RawPrompt(msgspec.Struct, frozen=True):
     echo: bool = False
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request, decoded and checked for form. With a ``raw`` prompt it has neither messages nor tools.
 
     ``max_tokens`` None leaves it to the server; ``choices`` is OpenAI's ``n``; ``partition`` keeps

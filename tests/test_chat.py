@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from chunks import folded, stable
 from serving import Serving, events, eventually, order, playing, request_bytes, serving
+
+from server.turn import Turn
 
 PATH = "/v1/chat/completions"
 WEATHER = {
@@ -358,13 +361,10 @@ def test_warnings_stand_in_the_answer(faulty: Serving) -> None:
 
 
 def test_the_turn_arrives_as_it_was_sent(faulty: Serving) -> None:
-    turn = json.loads(
-        faulty.chat(["echo"], temperature=0, stop=["a"], max_tokens=5).json()["choices"][0]["message"][
-            "content"
-        ]
-    )
-    assert turn["sampling"]["temperature"] == 0
-    assert (turn["stop"], turn["max_tokens"], turn["partition"]) == (["a"], 5, "")
+    answer = faulty.chat(["echo"], temperature=0, stop=["a"], max_tokens=5).json()
+    turn = msgspec.json.decode(answer["choices"][0]["message"]["content"], type=Turn)
+    assert turn.sampling.temperature == 0
+    assert (turn.stop, turn.max_tokens, turn.partition) == (("a",), 5, "")
 
 
 @pytest.mark.parametrize("steps", [[["reject", "some_code"]], [["text", "x"], ["fail", "some_code"]]])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from server.engine.protocol import Ended, SequenceId
-from server.engine.scripted import ByteVocabulary, Played, ScriptedEngine, ScriptedJob, TimedText
+from server.engine.scripted import NEVER, ByteVocabulary, Played, ScriptedEngine, ScriptedJob, TimedText
+from server.events import Source
 from server.turn import Sampling
 
 GRAMMAR = "start: /(?s:.*)/"
@@ -106,3 +109,72 @@ def test_markup_is_two_tokens_in_prompts_only() -> None:
     vocabulary = ByteVocabulary()
     assert vocabulary.tokenize("<|im_start|>a<|im_end|>", markup=True) == [256, 97, 257]
     assert max(vocabulary.tokenize("<|im_start|>", markup=False)) < 256
+
+
+def test_markup_of_a_model_takes_the_place_of_its_own() -> None:
+    vocabulary = ByteVocabulary(("<a>", "<a><b>"), size=1000)
+    assert vocabulary.tokenize("x<a><b>y<a>", markup=True) == [120, 257, 121, 256]
+    assert [vocabulary.data(each) for each in (256, 257, 999)] == [b"<a>", b"<a><b>", b""]
+    matcher = vocabulary.matcher('start: <[256]> "x" | "<a>"')
+    assert matcher.try_consume_tokens([256, 120]) == 2
+    assert matcher.is_accepting()
+    spelled = vocabulary.matcher('start: <[256]> "x"')
+    assert spelled.try_consume_tokens(list(b"<a>")) == 0
+
+
+# What was recorded.
+
+
+def test_what_came_in_one_step_comes_in_one() -> None:
+    machine = engine()
+    texts = (
+        TimedText("a", source=Source.SAMPLED),
+        TimedText("b", joined=True, source=Source.FORCED),
+        TimedText("c", source=Source.DRAFTED, ended=Ended.LENGTH),
+    )
+    machine.submit(job(1, Played((texts,), recorded=True), max_tokens=1))
+    steps = [machine.step()[0] for _ in range(2)]
+    assert [[each.data for each in step.pieces] for step in steps] == [[b"a", b"b"], [b"c"]]
+    assert [step.ended for step in steps] == [None, Ended.LENGTH]
+    machine.finish(SequenceId(1, 0))
+    tally = machine.tally(1)
+    assert (tally.sampled_tokens, tally.forced_tokens, tally.drafted_tokens) == (1, 1, 1)
+
+
+def test_parts_of_characters_and_markup_are_tokens() -> None:
+    machine = ScriptedEngine(context=1000, slots=1, vocabulary=ByteVocabulary(("<a>",)))
+    texts = tuple(TimedText(each.decode("utf-8", "surrogateescape")) for each in (b"\xf0\x9f", b"\x98\x80"))
+    asked = job(1, Played(((*texts, TimedText("<a>", token=256)),), recorded=True))
+    matcher = machine.vocabulary.matcher("start: /.*/ <[256]>")
+    assert machine.submit(replace(asked, matcher=matcher))
+    pieces = [machine.step()[0].pieces[0] for _ in range(3)]
+    assert [each.token for each in pieces] == [-1, -1, 256]
+    assert b"".join(each.data for each in pieces).decode() == "😀<a>"
+
+
+def test_what_never_comes_is_waited_for() -> None:
+    machine = engine()
+    machine.submit(job(1, Played(((TimedText("a"), TimedText("", NEVER)),))))
+    for _ in range(5):
+        machine.step()
+    assert machine.busy
+    machine.cancel(1)
+    assert not machine.busy
+
+
+def test_each_choice_has_its_own_answer() -> None:
+    machine = engine(slots=1)
+    asked = job(1, saying("x"), choices=3)
+    machine.submit(replace(asked, others=(saying("y"), saying("z")), cached_tokens=7))
+    for choice, text in enumerate("xyz"):
+        assert played(machine, 1, choice)[0] == text
+        machine.finish(SequenceId(1, choice))
+    assert machine.tally(1).cached_tokens == 7
+
+
+def test_a_recorded_answer_has_what_closed_its_thought() -> None:
+    machine = engine()
+    machine.submit(job(1, Played(((TimedText("a"), TimedText("b")),), recorded=True)))
+    machine.step()
+    machine.append(SequenceId(1, 0), [120])
+    assert played(machine, 1) == ("b", Ended.STOP)

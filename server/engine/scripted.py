@@ -4,13 +4,15 @@ code. It has no weights and computes nothing; what it plays comes with each job 
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from server.engine.protocol import (
     ConstraintRefused,
@@ -53,22 +55,38 @@ Call as <tool_call>
 _MARKUP = ("<|im_start|>", "<|im_end|>")
 
 
+NEVER = math.inf
+"""The silence before what does not come."""
+
+
 class TimedText(NamedTuple):
-    """What is generated as one token, and the seconds of silence before it. Without a text, which only the
-    last of an answer may be, it is silence before the end."""
+    """What is generated as one token, and the seconds of silence before it; bytes that are no text by
+    themselves are surrogates (PEP 383). Without a text, which only the last of an answer may be, it is
+    silence before the end. ``joined``: it comes in one step with what is before it. ``ended`` is why the
+    answer ends behind it, where that differs from the other takes."""
 
     text: str
     silence: float = 0.0
+    joined: bool = False
+    ended: Ended | None = None
+    source: Source = Source.SAMPLED
+    token: int = -1
+
+    @property
+    def data(self) -> bytes:
+        return self.text.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """An answer to be played. ``takes`` is what is said each time it is sampled, the last one for all times
-    after; ``fault``, where it ends, is the runner's end: "abort", "exit" or "hang"."""
+    after; ``fault``, where it ends, is the runner's end: "abort", "exit" or "hang". What was ``recorded`` is
+    whole: a limit on tokens has cut it already, and what closes a thought is in it."""
 
     takes: tuple[tuple[TimedText, ...], ...] = ((),)
     ended: Ended = Ended.STOP
     fault: str = ""
+    recorded: bool = False
 
     def take(self, number: int) -> tuple[TimedText, ...]:
         return self.takes[min(number, len(self.takes) - 1)]
@@ -78,47 +96,87 @@ class Played:
         """What is said the first time."""
         return "".join(each.text for each in self.takes[0])
 
+    @property
+    def tokens(self) -> list[int]:
+        """The same as tokens: its bytes, and markup."""
+        made = ([each.token] if each.token >= 0 else list(each.data) for each in self.takes[0])
+        return [token for tokens in made for token in tokens]
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedJob(Job):
-    """A job with the answer that is played."""
+    """A job with the answer that is played. Further choices say the same, or what ``others`` has for them;
+    ``cached_tokens`` is told as their count."""
 
     answer: Played = Played()
+    others: tuple[Played, ...] = ()
+    cached_tokens: int = 0
+
+    def played(self, choice: int) -> Played:
+        return (self.answer, *self.others)[min(choice, len(self.others))]
+
+
+class _Bytes:
+    """A tokenizer for llguidance: a token for each byte, the special ones, and one that ends an answer."""
+
+    def __init__(self, special: Sequence[str]) -> None:
+        texts = [each.encode() for each in special]
+        self.tokens = [*(bytes([each]) for each in range(256)), *texts, b"<end>"]
+        self.special_token_ids = list(range(256, len(self.tokens)))
+        self.eos_token_id = len(self.tokens) - 1
+        self.bos_token_id = None
+
+    def __call__(self, data: bytes) -> list[int]:
+        return list(data)
 
 
 class ByteVocabulary:
-    """A vocabulary whose tokens are the 256 bytes, and two control tokens that exist in prompts only."""
+    """A vocabulary whose tokens are the 256 bytes, and control tokens. Where it stands in for the one of a
+    model, ``size`` is that one's, and so is whether it fills in."""
 
-    def __init__(self) -> None:
-        self.size = 256 + len(_MARKUP)
+    def __init__(
+        self,
+        markup: Sequence[str] = _MARKUP,
+        *,
+        bos_text: str = "",
+        eos_text: str = _MARKUP[1],
+        size: int = 0,
+        fills_in: bool = False,
+    ) -> None:
+        self.size = size or 256 + len(markup)
         self.bos: int | None = None
         self.adds_bos = False
-        self.bos_text = ""
-        self.eos_text = _MARKUP[1]
-        self.fill_in: tuple[int, int, int] | None = None
-        self._tokenizer = LLTokenizer("byte")
+        self.bos_text = bos_text
+        self.eos_text = eos_text
+        self.fill_in: tuple[int, int, int] | None = (0, 0, 0) if fills_in else None
+        self._texts = tuple(markup)
+        self._markup = {text: token for token, text in enumerate(self._texts, 256)}
+        longest_first = sorted(map(re.escape, filter(None, self._texts)), key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
+        self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes(self._texts)))
 
     def tokenize(self, text: str, *, markup: bool, continued: bool = False) -> list[int]:
         if not markup:
             return list(text.encode())
         tokens: list[int] = []
-        for place, part in enumerate(text.split(_MARKUP[0])):
-            tokens += [256] * (place > 0)
-            for inner, piece in enumerate(part.split(_MARKUP[1])):
-                tokens += [257] * (inner > 0) + list(piece.encode())
+        for part in self._pattern.split(text):
+            token = self._markup.get(part)
+            tokens += list(part.encode()) if token is None else [token]
         return tokens
 
     def framed(self, tokens: Sequence[int]) -> list[int]:
         return list(tokens)
 
     def single_token(self, text: str) -> int | None:
-        return 256 + _MARKUP.index(text) if text in _MARKUP else None
+        return self._markup.get(text)
 
     def data(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else _MARKUP[token - 256].encode()
+        if token < 256:
+            return bytes([token])
+        return self._texts[token - 256].encode() if token - 256 < len(self._texts) else b""
 
     def markup_texts(self) -> tuple[str, ...]:
-        return _MARKUP
+        return self._texts
 
     def keep_open(self, texts: Iterable[str]) -> None:
         pass  # a script ends where it ends
@@ -135,26 +193,45 @@ class _Sequence:
     """One choice being played: its pieces, how many are out, and when the next is due."""
 
     job: ScriptedJob
-    pieces: tuple[TimedText, ...]
+    answer: Played
     due: float
     take: int = 0
     played: int = 0
     done: bool = False
+    pieces: tuple[TimedText, ...] = ()
 
     def __post_init__(self) -> None:
+        self.pieces = self.answer.take(0)
         self.wait_for_next()
 
     def wait_for_next(self) -> None:
         if self.played < len(self.pieces):
             self.due += self.pieces[self.played].silence
 
+    def step(self) -> Iterator[TimedText]:
+        """What comes next, all that is one step."""
+        while self.played < len(self.pieces):
+            self.played += 1
+            yield self.pieces[self.played - 1]
+            if not (self.played < len(self.pieces) and self.pieces[self.played].joined):
+                break
+        self.wait_for_next()
+
 
 class ScriptedEngine:
-    """Plays the answers of scripted jobs. See ``protocol.Engine`` for the methods."""
+    """Plays the answers of scripted jobs. See ``protocol.Engine`` for the methods. The ``vocabulary`` and the
+    ``template`` are its own, or those of a model that it stands in for."""
 
-    def __init__(self, *, context: int, slots: int) -> None:
-        self.model = Model("scripted", context, context, slots, TEMPLATE)
-        self.vocabulary: Vocabulary = ByteVocabulary()
+    def __init__(
+        self,
+        *,
+        context: int,
+        slots: int,
+        vocabulary: ByteVocabulary | None = None,
+        template: str | None = TEMPLATE,
+    ) -> None:
+        self.model = Model("scripted", context, context, slots, template)
+        self.vocabulary: Vocabulary = vocabulary or ByteVocabulary()
         self._slots = slots
         self._waiting: list[tuple[SequenceId, ScriptedJob, float]] = []
         self._running: dict[SequenceId, _Sequence] = {}
@@ -164,8 +241,8 @@ class ScriptedEngine:
         assert isinstance(job, ScriptedJob)
         now = time.monotonic()
         self._waiting += [(SequenceId(job.request, choice), job, now) for choice in range(job.choices)]
-        self._tallies[job.request] = Tally()
-        return follows(job.matcher, job.answer.text)
+        self._tallies[job.request] = Tally(cached_tokens=job.cached_tokens)
+        return all(_follows(job.matcher, each.tokens) for each in (job.answer, *job.others))
 
     def cancel(self, request: int) -> None:
         self._waiting = [each for each in self._waiting if each[0].request != request]
@@ -187,12 +264,14 @@ class ScriptedEngine:
     def rewind(self, sequence: SequenceId, kept: int) -> None:
         state = self._running[sequence]
         state.take += 1
-        state.played, state.done = kept, False
-        state.pieces = state.job.answer.take(state.take)
+        state.played, state.done, state.due = kept, False, time.monotonic()
+        state.pieces = state.answer.take(state.take)
         state.wait_for_next()
 
     def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
         state = self._running[sequence]
+        if state.answer.recorded:
+            return
         added = b"".join(map(self.vocabulary.data, tokens)).decode()
         state.pieces = (*state.pieces[: state.played], TimedText(added), *state.pieces[state.played :])
 
@@ -219,32 +298,46 @@ class ScriptedEngine:
             now = time.monotonic()
             if sequence.choice == 0:
                 self._tallies[job.request].queue_s = now - since
-            self._running[sequence] = _Sequence(job, job.answer.take(0), now)
+            self._running[sequence] = _Sequence(job, job.played(sequence.choice), now)
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
-        if state.job.max_tokens == 0:
+        answer = state.answer
+        limit = len(state.pieces) if answer.recorded else state.job.max_tokens
+        if limit == 0:
             state.done = True
             return Progress(sequence, (), Ended.LENGTH)
-        answer = state.job.answer
         if state.played == len(state.pieces):
             _fault(answer.fault)
             state.done = True
             return Progress(sequence, (), answer.ended)
-        data = state.pieces[state.played].text.encode()
-        state.played += 1
-        state.wait_for_next()
-        if not data:
-            return Progress(sequence, ())
-        self._tallies[sequence.request].sampled_tokens += 1
-        state.done = state.played >= state.job.max_tokens
-        ended = Ended.LENGTH if state.done else None
-        return Progress(sequence, (Piece(-1, data, Source.SAMPLED),), ended)
+        texts = list(state.step())
+        pieces = tuple(Piece(each.token, each.data, each.source) for each in texts if each.text)
+        self._count(sequence, pieces)
+        cut = Ended.LENGTH if pieces and state.played >= limit and not answer.recorded else None
+        ended = texts[-1].ended or cut
+        state.done = ended is not None
+        return Progress(sequence, pieces, ended)
+
+    def _count(self, sequence: SequenceId, pieces: Iterable[Piece]) -> None:
+        tally = self._tallies[sequence.request]
+        for each in pieces:
+            match each.source:
+                case Source.SAMPLED:
+                    tally.sampled_tokens += 1
+                case Source.FORCED:
+                    tally.forced_tokens += 1
+                case Source.DRAFTED:
+                    tally.drafted_tokens += 1
 
 
 def follows(matcher: LLMatcher, text: str, *, whole: bool = False) -> bool:
     """Whether an answer's text keeps to its constraint, and, if it is the ``whole`` answer, may end there."""
-    ahead, data = matcher.deep_copy(), list(text.encode())
-    return ahead.try_consume_tokens(data) == len(data) and (ahead.is_accepting() or not whole)
+    return _follows(matcher, list(text.encode()), whole=whole)
+
+
+def _follows(matcher: LLMatcher, tokens: list[int], *, whole: bool = False) -> bool:
+    ahead = matcher.deep_copy()
+    return ahead.try_consume_tokens(tokens) == len(tokens) and (ahead.is_accepting() or not whole)
 
 
 def _fault(kind: str) -> None:
