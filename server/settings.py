@@ -97,6 +97,9 @@ class Settings:
         "without a model, play the answers of this file; with no file, those of the built-in script",
         bare=BUILT_IN,
     )
+    record: str = _setting(
+        "", "file to which each request, its prompt, its grammar and its answer are added, for --replay"
+    )
     chunk: int = _setting(4, "characters of a replayed answer that are generated at once", low=1)
     log_level: str = _setting(
         "info", "debug, info, warning or error", choices=("debug", "info", "warning", "error")

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "frames": {"errors", "events", "turn"},
     "gguf": {"errors"},
     "model_file": {"errors", "gguf"},
+    "record_file": {"errors"},
     "download": {"errors", "model_file"},
     "catalogue": {"errors", "download"},
     "schema": CONTRACTS,
@@ -33,10 +34,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.protocol": {"events", "turn"},
     "prompt": CONTRACTS | {"schema", "dialects", "engine.protocol"},
     "engine": CONTRACTS | {"model_file", "schema", "dialects", "prompt", "engine.protocol"},
-    "runner": CONTRACTS | {"logs", "schema", "dialects", "prompt", "engine", "engine.protocol"},
+    "runner": CONTRACTS | {"logs", "record_file", "schema", "dialects", "prompt", "engine", "engine.protocol"},
     "supervisor": CONTRACTS | {"programs"},
     "api": CONTRACTS | {"logs", "programs", "supervisor"},
-    "commands": CONTRACTS | {"logs", "programs", "supervisor", "api", "catalogue", "download", "model_file"},
+    "commands": CONTRACTS
+    | {"logs", "programs", "supervisor", "api", "catalogue", "download", "model_file", "record_file"},
     "__main__": {"commands"},
 }
 """Unit of the tree -> the units it may import, besides itself. Everything stands here: a new package needs
