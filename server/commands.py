@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from server import logs
+from server import logs, record_file
 from server import settings as settings_module
 from server.api.chat_request import decode
 from server.api.parts import Served
@@ -80,12 +80,22 @@ def _serve(settings: Settings) -> int:
 
 
 def _find_model(settings: Settings) -> Settings:
-    """Fetches the model where that is needed, and checks it."""
+    """Fetches the model where that is needed, and checks it; before that, where a recording goes."""
+    if settings.record:
+        _check_record(settings)
     if settings.replay:
         return settings
     return dataclasses.replace(
         settings, model=_model_file(settings.model), snapshot_folder=_snapshot_folder(settings)
     )
+
+
+def _check_record(settings: Settings) -> None:
+    record_file.check(settings.record)
+    if settings.replay not in ("", BUILT_IN) and os.path.realpath(settings.replay) == os.path.realpath(
+        settings.record
+    ):
+        raise StartupFailed("record and replay name the same file: what is replayed would be added to it")
 
 
 def _snapshot_folder(settings: Settings) -> str:

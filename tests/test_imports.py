@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine.protocol": {"events", "turn"},
     "prompt": CONTRACTS | {"schema", "dialects", "engine.protocol"},
     "engine": CONTRACTS | {"model_file", "schema", "dialects", "prompt", "engine.protocol"},
-    "runner": CONTRACTS | {"logs", "record_file", "schema", "dialects", "prompt", "engine", "engine.protocol"},
+    "runner": CONTRACTS
+    | {"logs", "record_file", "schema", "dialects", "prompt", "engine", "engine.protocol"},
     "supervisor": CONTRACTS | {"programs"},
     "api": CONTRACTS | {"logs", "programs", "supervisor"},
     "commands": CONTRACTS

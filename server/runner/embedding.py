@@ -84,6 +84,9 @@ class EmbeddingRequest:
 
     def failed(self, error: ToolspanError) -> Failed:
         """Gives the request up."""
+        self.cancel()
+        return Failed(self._job.request, error.data)
+
+    def cancel(self) -> None:
         self._embedder.cancel(self._job.request)
         self._missing = 0
-        return Failed(self._job.request, error.data)

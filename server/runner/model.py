@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from server.dialects.bound import BoundDialect
 from server.dialects.detect import bind, detect, generic, measured, reads
 from server.dialects.dialect import Dialect
@@ -15,16 +17,19 @@ from server.dialects.table import ALL_MARKERS
 from server.engine.embedder import Embedder
 from server.engine.protocol import Engine, Vocabulary, Worker
 from server.engine.scripted import ScriptedEngine
-from server.errors import TemplateFailed
+from server.errors import StartupFailed, TemplateFailed
 from server.frames import ModelFacts
 from server.prompt.prompt import Prompter, probe_call
-from server.runner.replay import Replay, load_script
+from server.runner.recorded import RecordedModel
+from server.runner.replay import Replay, load_script, recorded_model
 from server.settings import Settings
 from server.turn import ToolCall
 
 _log = logging.getLogger("toolspan.runner")
 _SCRIPTED_CONTEXT = 262_144
 """In bytes, of which each is a token: room for the first prompt of any agent."""
+_ANY_PROMPT = 1 << 30
+"""The same for prompts of which is recorded whether they were too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,34 @@ def load_model(settings: Settings) -> LoadedModel | LoadedEmbedder:
 
 def _replaying(settings: Settings) -> LoadedModel:
     script = load_script(settings.replay)
-    engine = ScriptedEngine(context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots)
+    recorded = recorded_model(script)
+    if recorded is None:
+        engine = ScriptedEngine(context=settings.ctx or _SCRIPTED_CONTEXT, slots=settings.slots)
+        model = model_of(engine, settings)
+    else:
+        model = _standing_in(recorded, settings)
+    replay = Replay(script, model.bound.dialect, settings.chunk, model.engine.vocabulary.single_token)
+    return dataclasses.replace(model, replay=replay)
+
+
+def _standing_in(recorded: RecordedModel, settings: Settings) -> LoadedModel:
+    """Reads requests and answers as the model of a recording does, and says of itself what that one did."""
+    engine = ScriptedEngine(
+        context=settings.ctx or _ANY_PROMPT,
+        slots=settings.slots,
+        vocabulary=recorded.stand_in,
+        template=recorded.template,
+    )
     model = model_of(engine, settings)
-    return dataclasses.replace(model, replay=Replay(script, model.bound.dialect, settings.chunk))
+    if model.facts.dialect != recorded.dialect:
+        raise StartupFailed(
+            f"the script was recorded of a model whose dialect was {recorded.dialect}, and its template is "
+            f"read as {model.facts.dialect} now: record it again"
+        )
+    contexts = {"context": recorded.context, "context_train": recorded.context_train}
+    return dataclasses.replace(
+        model, facts=msgspec.structs.replace(model.facts, name=recorded.name, **contexts)
+    )
 
 
 def _llama_engine(settings: Settings) -> Engine | Embedder:

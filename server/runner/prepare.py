@@ -48,8 +48,9 @@ KEPT_CONSTRAINTS = 64
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
     """A turn ready to run. ``warnings`` are about the request, ``echo`` is what its answers begin with;
-    ``origin`` only where it is asked for."""
+    ``origin`` only where it is asked for, or recorded. ``turn`` is what was asked for."""
 
+    turn: Turn
     job: Job
     plan: AnswerPlan
     constraint: str
@@ -70,11 +71,11 @@ class Preparer:
         self._span = span_form(model.bound.dialect)
         self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
-    def prepare(self, request: int, turn: Turn) -> PreparedTurn:
+    def prepare(self, request: int, asked: Turn) -> PreparedTurn:
         """Raises ``InvalidRequest`` and its kinds for whatever is wrong with the turn."""
         started = time.monotonic()
-        named, warnings = self._named(turn)
-        turn = _with(turn, named)
+        named, warnings = self._named(asked)
+        turn = _with(asked, named)
         tools = self._callable_tools(turn, named)
         response = self._response(turn.response_format)
         prompt = self._prompt(turn)
@@ -99,11 +100,17 @@ class Preparer:
         )
         if self._model.replay is not None:
             thoughts = reasoning is not ReasoningState.NONE
-            job = self._model.replay.scripted(job, Asked(turn, prompt.text, tools, response, thoughts))
-        origin, cut = self._origins.of(prompt.tokens, constraint) if turn.debug else (None, [])
+            job = self._model.replay.scripted(job, Asked(asked, prompt.text, tools, response, thoughts))
+        origin, cut = self._origin(prompt, constraint, turn)
         echo = prompt.text if turn.raw and turn.raw.echo else ""
         took = time.monotonic() - started
-        return PreparedTurn(job, plan, constraint, took, (*warnings, *cut), origin, echo)
+        return PreparedTurn(asked, job, plan, constraint, took, (*warnings, *cut), origin, echo)
+
+    def _origin(self, prompt: Prompt, constraint: str, turn: Turn) -> tuple[Origin | None, list[Warning]]:
+        if not (turn.debug or self._settings.record):
+            return None, []
+        origin, cut = self._origins.of(prompt.tokens, constraint)
+        return origin, cut if turn.debug else []
 
     def rendered(self, turn: Turn) -> Prompt:
         """What the model would read, whether or not it fits. Raises ``InvalidRequest`` and its kinds."""

@@ -41,6 +41,7 @@ from server.runner.desk import Prepared, desk_of
 from server.runner.embedding import EmbeddingRequest, PreparedEmbedding
 from server.runner.model import LoadedEmbedder, LoadedModel, load_model
 from server.runner.prepare import PreparedTurn
+from server.runner.recorder import Recorder
 from server.runner.request import Request
 from server.settings import Settings
 
@@ -83,8 +84,15 @@ class Channel:
 class Runner:
     """The decode loop over one loaded model."""
 
-    def __init__(self, model: LoadedModel | LoadedEmbedder, settings: Settings, channel: Channel) -> None:
+    def __init__(
+        self,
+        model: LoadedModel | LoadedEmbedder,
+        settings: Settings,
+        channel: Channel,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._model = model
+        self._recorder = recorder
         self._engine = model.engine
         self._channel = channel
         self._desk = desk_of(model, settings)
@@ -154,14 +162,16 @@ class Runner:
             elif self._arrived(frame.id):
                 self._channel.send(Told(frame.id, made))
         except ToolspanError as error:
-            self._reject(frame.id, error)
+            self._reject(frame, error)
         except Exception as error:
             _log.error("preparing request %d failed: %s", frame.id, where(error))
-            self._reject(frame.id, ToolspanError("the request could not be prepared"))
+            self._reject(frame, ToolspanError("the request could not be prepared"))
 
-    def _reject(self, identity: int, error: ToolspanError) -> None:
-        self._arrived(identity)
-        self._channel.send(Rejected(identity, error.data))
+    def _reject(self, frame: Generate | Ask, error: ToolspanError) -> None:
+        self._arrived(frame.id)
+        if self._recorder and isinstance(frame, Generate):
+            self._recorder.refused(frame.turn, error.data)
+        self._channel.send(Rejected(frame.id, error.data))
 
     def _arrived(self, identity: int) -> bool:
         """A request has been prepared, or never will be. Returns whether it is still wanted."""
@@ -198,13 +208,13 @@ class Runner:
         model = self._model
         if isinstance(model, LoadedModel):
             assert isinstance(prepared, PreparedTurn)
-            return Request(prepared, model.engine)
+            return Request(prepared, model.engine, self._recorder)
         assert isinstance(prepared, PreparedEmbedding)
         return EmbeddingRequest(prepared, model.engine)
 
     def _cancel(self, identity: int) -> None:
-        if self._requests.pop(identity, None) is not None:
-            self._engine.cancel(identity)
+        if request := self._requests.pop(identity, None):
+            request.cancel()
 
     def _send_status(self) -> None:
         now = time.monotonic()
@@ -224,14 +234,23 @@ def main(arguments: list[str]) -> None:
     channel = Channel(socket.socket(fileno=int(arguments[0])))
     try:
         model = load_model(settings)
+        recorder = _recorder(model, settings)
     except StartupFailed as error:
         channel.send(LoadFailed(error.data))
         raise SystemExit(1) from None
-    runner = Runner(model, settings, channel)
+    runner = Runner(model, settings, channel, recorder)
     for name, work in (("reader", runner.read_for_ever), ("preparer", runner.prepare_for_ever)):
         threading.Thread(target=work, name=name, daemon=True).start()
     channel.send(Ready(model.facts))
     runner.run()
+
+
+def _recorder(model: LoadedModel | LoadedEmbedder, settings: Settings) -> Recorder | None:
+    if not settings.record:
+        return None
+    if isinstance(model, LoadedEmbedder):
+        raise StartupFailed("--record: this model makes embeddings, and no answers that could be recorded")
+    return Recorder(settings.record, model)
 
 
 def _leave(reason: str) -> NoReturn:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -21,12 +21,13 @@ from server.dialects.values import in_json
 from server.engine.protocol import Ended, Job
 from server.engine.scripted import Played, ScriptedJob, TimedText, follows
 from server.errors import ErrorData, InvalidRequest, Remote, StartupFailed, quoted
+from server.frames import PromptPart
 from server.runner.builtin import Asked, Said, said
+from server.runner.matching import Requests
+from server.runner.recorded import Count, Ms, RecordedModel, SingleToken, Take, Text
 from server.settings import BUILT_IN
-from server.turn import ToolCall
+from server.turn import ToolCall, Turn
 
-_Ms = Annotated[float, msgspec.Meta(ge=0, le=86_400_000)]
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
 _ERROR_TYPES = {429: "rate_limit_error", 503: "service_unavailable"}
 
 
@@ -43,35 +44,44 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ToolCall("", self.name, in_json(arguments))
 
 
-class ScriptedError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request is refused with; ``retry_after`` in seconds."""
+class ScriptedError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a request is refused with; ``retry_after`` in seconds, ``param`` the field it is about."""
 
     status: Annotated[int, msgspec.Meta(ge=400, le=599)]
     message: str = "as the script says"
     code: str = "replayed_error"
     retry_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    param: str | None = None
 
     @property
     def data(self) -> ErrorData:
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = _ERROR_TYPES.get(self.status, kind)
-        return ErrorData(self.status, kind, self.code, self.message, None, self.retry_after)
+        return ErrorData(self.status, kind, self.code, self.message, self.param, self.retry_after)
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer of a script, and when it is given."""
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One answer of a script, and when it is given; or the model that a recording is of. What is recorded
+    answers its ``request`` alone, with ``answers``: one for each choice, the takes sampled for it."""
 
+    recording: RecordedModel | None = None
+    request: Turn | None = None
+    prompt: tuple[PromptPart, ...] = ()
+    prompt_tokens: Count = 0
+    cached_tokens: Count = 0
+    constraint: str = ""
+    answers: tuple[Annotated[tuple[Take, ...], msgspec.Meta(min_length=1)], ...] = ()
     when: str = ""
     once: bool = False
     reasoning: str = ""
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
-    pieces: tuple[_Text | _Ms, ...] = ()
+    pieces: tuple[Text | Ms, ...] = ()
     takes: tuple[str, ...] = ()
     builtin: bool = False
     error: ScriptedError | None = None
-    prefill_ms: _Ms = 0.0
-    delay_ms: _Ms = 0.0
+    prefill_ms: Ms = 0.0
+    delay_ms: Ms = 0.0
     ended: Literal["stop", "length", "dead_end"] = "stop"
     fault: Literal["", "abort", "exit", "hang"] = ""
 
@@ -80,10 +90,16 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Said(self.reasoning, self.text, tuple(each.call for each in self.calls))
 
     @property
+    def has_cue(self) -> bool:
+        """Whether it answers by its cue."""
+        return self.recording is None and self.request is None
+
+    @property
     def sources(self) -> int:
         """How many ways of answering it has, of which there may be one."""
         spoken = bool(self.reasoning or self.text or self.calls)
-        return sum([spoken, bool(self.pieces), bool(self.takes), self.builtin, self.error is not None])
+        raw = (self.pieces, self.takes, self.answers)
+        return sum([spoken, *map(bool, raw), self.builtin, self.error is not None])
 
 
 Script = tuple[Line, ...]
@@ -101,6 +117,14 @@ def load_script(name: str) -> Script:
     return tuple(_line(text, f"the script {name}, line {number}") for number, text in numbered)
 
 
+def recorded_model(script: Script) -> RecordedModel | None:
+    """The model that a script was recorded of, if it was. Raises ``StartupFailed`` for several."""
+    models = {line.recording: None for line in script if line.recording is not None}
+    if len(models) > 1:
+        raise StartupFailed("the script has recordings of several models: replay them one by one")
+    return next(iter(models), None)
+
+
 def _line(text: str, where: str) -> Line:
     try:
         line = msgspec.json.decode(text, type=Line)
@@ -108,37 +132,61 @@ def _line(text: str, where: str) -> Line:
         raise StartupFailed(f"cannot read {where}: {error}") from error
     if line.sources > 1:
         raise StartupFailed(
-            f"{where}: an answer is reasoning, text and calls, or pieces, or takes, or builtin, or an error"
+            f"{where}: an answer is reasoning, text and calls, or pieces, or takes, or answers, or builtin, "
+            "or an error"
         )
     return line
 
 
 class Replay:
-    """Gives each job the answer that the script has for it. ``chunk`` is how many characters are a piece.
+    """Gives each job the answer that the script has for it. ``chunk`` is how many characters are a piece,
+    ``single_token`` says which texts are control tokens.
 
-    One thread uses it: lines that are given ``once`` are remembered.
+    One thread uses it: lines that are given ``once``, and recorded ones, are remembered.
     """
 
-    def __init__(self, script: Script, dialect: Dialect, chunk: int) -> None:
+    def __init__(self, script: Script, dialect: Dialect, chunk: int, single_token: SingleToken) -> None:
         self._script = script
         self._dialect = dialect
         self._chunk = chunk
+        self._single_token = single_token
         self._spent: set[int] = set()
+        numbered = enumerate(script)
+        self._requests = Requests((at, line.request) for at, line in numbered if line.request is not None)
 
     def scripted(self, job: Job, asked: Asked) -> ScriptedJob:
         """The job with its answer. Raises what the script says in place of an answer, and ``InvalidRequest``
         where it has none."""
-        line = self._line(asked.prompt)
+        entry = self._requests.entry(asked.turn)
+        line = self._line(asked) if entry is None else self._script[entry]
         if line.error is not None:
             raise Remote(line.error.data)
-        takes = tuple(self._takes(line, job, asked))
         given = {each.name: getattr(job, each.name) for each in fields(job)}
+        if line.answers:
+            return ScriptedJob(**given | self._recorded(line))
+        takes = tuple(self._takes(line, job, asked))
         return ScriptedJob(**given, answer=Played(takes, Ended(line.ended), line.fault))
 
-    def _line(self, prompt: str) -> Line:
-        """The line whose cue stands last in the prompt, the first of several."""
-        open_lines = [each for each in enumerate(self._script) if each[0] not in self._spent]
-        fitting = [(number, line) for number, line in open_lines if line.when in prompt]
+    def _recorded(self, line: Line) -> dict[str, Any]:
+        """What a recorded line says of a job; its prompt has as many tokens as the model has read."""
+        first, *others = (
+            Played(tuple(take.moments(self._single_token) for take in takes), recorded=True)
+            for takes in line.answers
+        )
+        counts = {"prompt": (0,) * line.prompt_tokens, "cached_tokens": line.cached_tokens}
+        return {"answer": first, "others": tuple(others), **counts}
+
+    def _line(self, asked: Asked) -> Line:
+        """The line whose cue stands last in the prompt, the first of several; none of a recording."""
+        prompt = asked.prompt
+        free = [each for each in enumerate(self._script) if each[0] not in self._spent and each[1].has_cue]
+        fitting = [(number, line) for number, line in free if line.when in prompt]
+        if not fitting and self._requests:
+            raise InvalidRequest(
+                "the recording has no answer to this request: the most similar one in it differs in "
+                + self._requests.difference(asked.turn),
+                code="request_not_recorded",
+            )
         if not fitting:
             raise InvalidRequest(
                 "no line of the script answers this request: none has a cue that stands in its prompt",

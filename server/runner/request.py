@@ -12,25 +12,28 @@ from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
 from server.runner.origin import Told
 from server.runner.prepare import PreparedTurn
+from server.runner.recorder import Recorder, Recording
 
 _log = logging.getLogger("toolspan.runner")
 
 
 class Request:
-    """One accepted request, with an answer for each of its choices."""
+    """One accepted request, with an answer for each of its choices. A recorder, if any, hears of it."""
 
-    def __init__(self, prepared: PreparedTurn, engine: Engine) -> None:
+    def __init__(self, prepared: PreparedTurn, engine: Engine, recorder: Recorder | None = None) -> None:
         self._prepared = prepared
         self._engine = engine
         self._id = prepared.job.request
+        self._recording = Recording(prepared, recorder) if recorder else None
         trusted = engine.submit(prepared.job)
         self._answers = [Answer(prepared.plan, trusted=trusted) for _ in range(prepared.job.choices)]
         self._unfinished = set(range(prepared.job.choices))
-        self._told = Told(prepared.job.choices) if prepared.origin else None
+        self._origin = prepared.origin if prepared.turn.debug else None
+        self._told = Told(prepared.job.choices) if prepared.turn.debug else None
 
     def begun(self) -> Iterator[FromRunner]:
         """The frames of a request before anything is generated."""
-        yield Accepted(self._id, len(self._prepared.job.prompt), self._prepared.origin)
+        yield Accepted(self._id, len(self._prepared.job.prompt), self._origin)
         if echo := self._prepared.echo:
             for choice in sorted(self._unfinished):
                 yield Emitted(self._id, choice, (Text(echo),))
@@ -45,6 +48,8 @@ class Request:
         sequence = progress.sequence
         if sequence.choice not in self._unfinished:
             return
+        if self._recording:
+            self._recording.add(progress, self._engine.tally(self._id))
         answer = self._answers[sequence.choice]
         step = answer.feed(progress)
         if step.next is Next.END and _log.isEnabledFor(logging.DEBUG):
@@ -65,6 +70,8 @@ class Request:
                 self._engine.rewind(sequence, step.kept)
                 if self._told:
                     self._told.rewound(sequence, step.kept)
+                if self._recording:
+                    self._recording.rewound(sequence, step.kept)
             case Next.CLOSE_THOUGHT:
                 limit = self._prepared.plan.thoughts
                 assert limit is not None
@@ -72,16 +79,26 @@ class Request:
             case Next.END:
                 self._engine.finish(sequence)
                 self._unfinished.discard(sequence.choice)
+                if self._recording:
+                    self._recording.ended(sequence)
             case Next.GO_ON:
                 pass
 
     def failed(self, error: ToolspanError) -> Failed:
         """Gives the request up."""
-        self._engine.cancel(self._id)
-        self._unfinished.clear()
+        self.cancel()
         return Failed(self._id, error.data)
 
+    def cancel(self) -> None:
+        """Ends the request, of which nobody hears any more."""
+        self._engine.cancel(self._id)
+        self._unfinished.clear()
+        if self._recording:
+            self._recording.write()
+
     def _finished(self) -> Finished:
+        if self._recording:
+            self._recording.write()
         tally = self._engine.tally(self._id)
         answers = (warning for answer in self._answers for warning in answer.warnings)
         cut = self._told.warnings if self._told else ()
