@@ -190,11 +190,12 @@ class ByteVocabulary:
 
 @dataclass(slots=True)
 class _Sequence:
-    """One choice being played: its pieces, how many are out, and when the next is due."""
+    """One choice being played: its pieces, how many are out, and how long after it began the last one was."""
 
     job: ScriptedJob
     answer: Played
-    due: float
+    begun: float
+    passed: float = 0.0
     take: int = 0
     played: int = 0
     done: bool = False
@@ -202,20 +203,24 @@ class _Sequence:
 
     def __post_init__(self) -> None:
         self.pieces = self.answer.take(0)
-        self.wait_for_next()
 
-    def wait_for_next(self) -> None:
-        if self.played < len(self.pieces):
-            self.due += self.pieces[self.played].silence
+    @property
+    def due(self) -> float:
+        """When the next step comes. What came at one time is due at one time, however that was summed up."""
+        return self.begun + round(self.passed + self._silence, 6)
+
+    @property
+    def _silence(self) -> float:
+        return self.pieces[self.played].silence if self.played < len(self.pieces) else 0.0
 
     def step(self) -> Iterator[TimedText]:
         """What comes next, all that is one step."""
+        self.passed += self._silence
         while self.played < len(self.pieces):
             self.played += 1
             yield self.pieces[self.played - 1]
             if not (self.played < len(self.pieces) and self.pieces[self.played].joined):
                 break
-        self.wait_for_next()
 
 
 class ScriptedEngine:
@@ -254,9 +259,10 @@ class ScriptedEngine:
         self._admit()
         now = time.monotonic()
         due = [item for item in self._running.items() if not item[1].done and item[1].due <= now]
-        if not due:
+        made = list(self._steps(sorted(due, key=lambda item: item[1].due)))
+        if not made:
             time.sleep(0.001)
-        return [self._play(sequence, state) for sequence, state in due]
+        return made
 
     def finish(self, sequence: SequenceId) -> None:
         self._running.pop(sequence, None)
@@ -264,9 +270,8 @@ class ScriptedEngine:
     def rewind(self, sequence: SequenceId, kept: int) -> None:
         state = self._running[sequence]
         state.take += 1
-        state.played, state.done, state.due = kept, False, time.monotonic()
+        state.played, state.done = kept, False
         state.pieces = state.answer.take(state.take)
-        state.wait_for_next()
 
     def append(self, sequence: SequenceId, tokens: Iterable[int]) -> None:
         state = self._running[sequence]
@@ -293,12 +298,23 @@ class ScriptedEngine:
         self._running.clear()
 
     def _admit(self) -> None:
+        now = time.monotonic()
         while self._waiting and len(self._running) < self._slots:
             sequence, job, since = self._waiting.pop(0)
-            now = time.monotonic()
             if sequence.choice == 0:
                 self._tallies[job.request].queue_s = now - since
             self._running[sequence] = _Sequence(job, job.played(sequence.choice), now)
+
+    def _steps(self, due: Iterable[tuple[SequenceId, _Sequence]]) -> Iterator[Progress]:
+        """A step of each, up to what comes after the second one of a recorded answer: recorded choices keep
+        their order, also where they come late."""
+        second = math.inf
+        for sequence, state in due:
+            if state.due > second:
+                return
+            yield self._play(sequence, state)
+            if state.answer.recorded and not state.done:
+                second = min(second, state.due)
 
     def _play(self, sequence: SequenceId, state: _Sequence) -> Progress:
         answer = state.answer

@@ -102,12 +102,13 @@ class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Taking:
-    """A take that is being made. ``since`` is when what was before it came, in seconds of the monotonic
-    clock."""
+    """A take that is being made. ``begun`` is when its request had a slot, in seconds of the monotonic clock,
+    ``passed`` how many milliseconds of silence have been written since."""
 
-    def __init__(self, single_token: SingleToken, since: float) -> None:
+    def __init__(self, single_token: SingleToken, begun: float, passed: float = 0.0) -> None:
         self._single_token = single_token
-        self._since = since
+        self._begun = begun
+        self._passed = passed
         self._pieces: list[str | float | Bytes] = []
         self._kinds = ""
         self._ended: Ended | None = None
@@ -117,15 +118,15 @@ class Taking:
         given = tuple(pieces)
         if not given and ended is None:
             return
-        silence = max(0.0, now - self._since)
-        self._pieces += [round(silence * 1000, 1), *map(_written, given)]
+        passed = max(self._passed, round((now - self._begun) * 1000, 3))
+        self._pieces += [round(passed - self._passed, 3), *map(_written, given)]
         self._kinds += "".join(map(self._kind, given))
-        self._since = now
+        self._passed = passed
         self._ended = ended
 
-    def again(self, kept: int, now: float) -> Taking:
+    def again(self, kept: int) -> Taking:
         """The take that follows the first ``kept`` tokens of this one."""
-        following = Taking(self._single_token, now)
+        following = Taking(self._single_token, self._begun, self._passed)
         following._kinds = self._kinds[:kept]
         left = kept
         for each in self._pieces:

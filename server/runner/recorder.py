@@ -79,7 +79,7 @@ class Recording:
 
     def rewound(self, sequence: SequenceId, kept: int) -> None:
         takes = self._takes[sequence.choice]
-        takes.append(takes[-1].again(kept, time.monotonic()))
+        takes.append(takes[-1].again(kept))
 
     def ended(self, sequence: SequenceId) -> None:
         self._takes[sequence.choice][-1].end()
