@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.commands import _snapshot_folder
+from server.commands import _snapshot_folder, run
 from server.settings import Settings
 
 
@@ -25,3 +25,23 @@ def test_no_cache_folder_is_one_line_in_the_log(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert _snapshot_folder(Settings()) == ""
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["missing/record.jsonl", ".", "notes.txt"])
+def test_a_recording_that_cannot_be_written_is_said_before_anything_is_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("dear diary\n")
+    record = str(tmp_path / name)
+    status = run(["serve", "--port", "0", "--model", "hf:no/body/model.gguf", "--record", record])
+    assert status == 1
+    assert f"cannot record to {record}: " in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").read_text() == "dear diary\n"
+
+
+def test_what_is_replayed_is_not_recorded_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.jsonl"
+    path.touch()
+    (tmp_path / "other").symlink_to(path)
+    assert run(["serve", "--port", "0", "--replay", str(path), "--record", str(tmp_path / "other")]) == 1
+    assert "the same file" in capsys.readouterr().err

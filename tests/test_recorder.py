@@ -267,6 +267,39 @@ def test_a_replay_can_be_recorded(tmp_path: Path) -> None:
         assert post(server, CHAT, body) == first
 
 
+MODEL = {"dialect": "hermes", "context": 999, "context_train": 9999, "vocabulary": 50_000}
+MARKED = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"]
+
+
+def test_a_marker_is_one_where_it_was_a_token_and_text_where_it_was_not(tmp_path: Path) -> None:
+    twice(tmp_path, lambda server: post(server, CHAT, ask("Hi")))
+    head = json.loads((tmp_path / "record.jsonl").read_text().splitlines()[0])["recording"]
+    head |= {**MODEL, "name": "marked", "markup": MARKED}
+    opener, body, closer = (
+        "<tool_call>",
+        '\n{"name": "get_weather", "arguments": {"city": "x"}}\n',
+        "</tool_call>",
+    )
+    spelled, told = ["a <", "tool_call", "> b <"], {"messages": [{"role": "user", "content": "Hi"}]}
+    tool = {"name": "get_weather", "parameters": json.dumps(WEATHER["function"]["parameters"])}  # type: ignore[index]
+    takes = [{"pieces": spelled, "kinds": "sss"}, {"pieces": [opener, body, closer], "kinds": "SsS"}]
+    lines: list[Any] = [{"request": told, "answers": [[takes[0]]]}]
+    lines.append({"request": {**told, "tools": [tool]}, "prompt_tokens": 7, "answers": [[takes[1]]]})
+    path = tmp_path / "marked.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in ({"recording": head}, *lines)))
+    with serving(command=RUNNER, replay=str(path)) as server:
+        text = post(server, CHAT, ask("Hi", stream=True))
+        called = server.post(ask("Hi", tools=[WEATHER], logit_bias={"49999": 1}))
+        answer = server.post(ask("Hi", tools=[WEATHER])).json()
+        (model,) = server.get("/v1/models").json()["data"]
+    deltas = [each["choices"][0]["delta"] for each in text[1:-2]]
+    assert [each["content"] for each in deltas] == spelled
+    assert called.json()["error"]["code"] == "request_not_recorded"
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == '{"city": "x"}'
+    assert answer["usage"]["prompt_tokens"] == 7
+    assert (model["id"], model["context_length"]) == ("marked", 999)
+
+
 # The file.
 
 
