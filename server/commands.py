@@ -128,6 +128,8 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     for line in _embedder_lines(facts) if facts.embedding else _model_lines(facts):
         print(line)
     print(f"runs on   {where}")
+    if settings.record:
+        print(f"records   all requests and answers, to {settings.record}")
     for warning in facts.warnings:
         print(f"note      {warning}")
     print(f"page      {address}/")

@@ -221,6 +221,18 @@ def test_an_answer_that_a_client_left_does_not_end(tmp_path: Path) -> None:
     assert [each["answers"][0][0].get("ended") for each in entries(tmp_path)] == ["never", None]
 
 
+def test_a_request_that_was_left_while_it_waited_is_one_without_pieces(tmp_path: Path) -> None:
+    record = str(tmp_path / "record.jsonl")
+    with (
+        playing(tmp_path, *ANSWERS, record=record, slots=1) as server,
+        httpx.stream("POST", server.url + CHAT, json=ask("slow", stream=True)),
+    ):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(server.url + CHAT, json=ask("Hi"), timeout=1)
+        assert eventually(lambda: len(entries(tmp_path)) == 1)
+    assert entries(tmp_path)[0]["answers"] == [[{"ended": "never"}]]
+
+
 # Which answer.
 
 
@@ -419,6 +431,7 @@ def test_a_real_model_is_replayed(tmp_path: Path, stream: bool) -> None:
     model = ("--model", "smollm2-135m", "--threads", "1", "--ctx", "4096")
     with launched(*model, "--record", record) as server:
         first = list(loop_of(server, stream))
+        assert f"records   all requests and answers, to {record}" in server.said
     assert len(entries(tmp_path)) == 5
     with launched("--replay", record) as server:
         assert server.said[0].startswith("model     smollm2-135m (a replay of ")

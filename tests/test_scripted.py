@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from server.engine.protocol import Ended, SequenceId
@@ -170,6 +171,20 @@ def test_each_choice_has_its_own_answer() -> None:
         assert played(machine, 1, choice)[0] == text
         machine.finish(SequenceId(1, choice))
     assert machine.tally(1).cached_tokens == 7
+
+
+def test_recorded_choices_keep_their_order_where_they_come_late() -> None:
+    machine = engine()
+    quick = (TimedText("a", 0.05), TimedText("b", 0.001), TimedText("c", 0.001))
+    slow = (TimedText("x", 0.05), TimedText("y", 0.008), TimedText("z", 0.001))
+    answers = [Played((texts,), recorded=True) for texts in (quick, slow)]
+    machine.submit(replace(job(1, answers[0], choices=2), others=(answers[1],)))
+    assert machine.step() == []
+    time.sleep(0.1)
+    told = ""
+    while machine.busy:
+        told += "".join(piece.data.decode() for each in machine.step() for piece in each.pieces)
+    assert told == "axbcyz"
 
 
 def test_a_recorded_answer_has_what_closed_its_thought() -> None:
