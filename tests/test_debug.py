@@ -131,6 +131,21 @@ def test_a_stream_and_a_whole_answer_say_the_same(server: Serving, path: str) ->
     assert {each["source"] for each in run["tokens"]} == {"sampled"}
 
 
+def test_a_completion_shows_the_prompt_it_was_given(server: Serving) -> None:
+    path, body = "/v1/completions", {"prompt": "<|im_start|>Greet", "n": 2, "max_tokens": 20, "debug": True}
+    debug = whole(server, body, path)["debug"]
+    assert joined(streamed(server, body, path)) == debug
+    assert debug["prompt"] == [{"text": "<|im_start|>", "control": True}, {"text": "Greet", "control": False}]
+    assert [text_of(run) for run in debug["generated"]] == ["Hé 😀"] * 2
+
+
+def test_of_several_prompts_none_is_shown(server: Serving) -> None:
+    reply = server.request("POST", "/v1/completions", json={"prompt": ["Greet", "Greet"], "debug": True})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "debug")
+    assert "one prompt" in error["message"]
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_told_unless_asked(server: Serving, path: str) -> None:
     for fields in ({}, {"debug": False}, {"debug": None}):

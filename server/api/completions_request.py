@@ -61,9 +61,12 @@ def decode(body: Any, served: Served, partition: str = "") -> CompletionsRequest
         choices=choices,
         partition=partition,
         reuse_prefix=flag(root, "reuse_prefix", True),
+        debug=flag(root, "debug", False),
     )
     _check_best_of(root, choices)
     prompts = _prompts(root, served)
+    if turn.debug and len(prompts) > 1:
+        raise root.need("debug").wrong("is about one prompt, and there are several", "unsupported_parameter")
     turns = tuple(msgspec.structs.replace(turn, raw=each) for each in prompts)
     options = root.get("stream_options")
     include_usage = options is not None and flag(options, "include_usage", False)
