@@ -92,10 +92,14 @@ def _thinking(root: Field) -> tuple[int | None, str | None]:
 
 
 def _response_format(root: Field) -> ResponseFormat:
+    """The newer of the two names counts where both are there."""
     output = root.get("output_config")
-    field = (output.get("format") if output else None) or root.get("output_format")
-    if field is None:
-        return ResponseFormat()
+    fields = [output.get("format") if output else None, root.get("output_format")]
+    forms = [_schema_form(each) for each in fields if each]
+    return forms[0] if forms else ResponseFormat()
+
+
+def _schema_form(field: Field) -> ResponseFormat:
     field.need("type").word(("json_schema",))
     schema = field.need("schema")
     return ResponseFormat("json_schema", None, schema_of(schema), schema.path)

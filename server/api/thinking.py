@@ -18,8 +18,8 @@ def reasoning_effort(root: Field) -> str | None:
 
 def reasoning_budget(root: Field) -> int | None:
     """The tokens that thoughts may have, by any of its names; -1 is any number."""
-    field = next(filter(None, map(root.get, _BUDGETS)), None)
-    return field.integer(-1, limits.TOKENS) if field else None
+    given = [each.integer(-1, limits.TOKENS) for each in map(root.get, _BUDGETS) if each]
+    return given[0] if given else None
 
 
 def template_variables(root: Field) -> Iterator[tuple[str, TemplateValue]]:
