@@ -147,8 +147,14 @@ def test_another_method_is_refused_with_the_right_one(closed: Serving, method: s
     assert reply.json()["error"]["code"] == "method_not_allowed"
 
 
+def test_all_methods_of_a_path_are_named(closed: Serving) -> None:
+    for prefix in ("/v1", ""):
+        assert closed.request("PUT", f"{prefix}/responses/r").headers["allow"] == "DELETE, GET"
+        assert closed.request("PUT", f"{prefix}/health").headers["allow"] == "GET, HEAD"
+
+
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v2/models", "/v1/chat/completions/", "//v1/models", "/docs", "/openapi.json"]
+    "path", ["/v1", "/v1/", "/v2/models", "/v1/chat/completions/", "//v1/models", "/docs", "/redoc"]
 )
 def test_unknown_routes(closed: Serving, path: str) -> None:
     reply = closed.get(path)
