@@ -49,7 +49,9 @@ class Settings:
     admin_key_file: str = _setting("", "file with one admin key a line")
     insecure_no_key: bool = _setting(False, "listen beyond this machine without an API key")
     allowed_host: tuple[str, ...] = _setting((), "further Host name to answer to (repeatable)")
-    allowed_origin: tuple[str, ...] = _setting((), "web origin allowed by CORS (repeatable)")
+    allowed_origin: tuple[str, ...] = _setting(
+        (), "web origin allowed by CORS, localhost for all on this machine (repeatable)"
+    )
     ctx: int = _setting(
         0, "context in tokens, shared by the slots; 0: the model's own, at most 32768", low=256, or_zero=True
     )

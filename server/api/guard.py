@@ -24,9 +24,12 @@ HEALTH = frozenset({"/health", "/v1/health"})
 OPEN = HEALTH | {"/"}
 """Paths that need no key: the state of the server, and a page without data."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+LOCAL_PAGES = "localhost"
+"""In place of an origin: those of all pages that come from this machine."""
 METHODS_WITHOUT_EFFECT = frozenset({"GET", "HEAD"})
 PREFLIGHT_HEADERS = 1024
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
+_LOCAL_PAGE = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_,\- ]+")
 
 
@@ -38,14 +41,16 @@ class Guard:
         self._keys = keys
         self._names = frozenset(_names((*LOCAL_NAMES, settings.host, *settings.allowed_host)))
         self._origins = frozenset(settings.allowed_origin)
+        self._local_pages = LOCAL_PAGES in self._origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         _check_size(scope)
         self._check_host(headers, scope)
         origin = headers.get("origin")
-        granted = origin if origin in self._origins else None
-        if granted and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+        granted = origin if self._grants(origin) else None
+        asks_first = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+        if self._origins and asks_first:
             await _preflight(granted, headers)(scope, receive, send)
             return
         sending = _with_grant(send, granted) if self._origins else send
@@ -57,6 +62,11 @@ class Guard:
             return
         scope["state"] |= {"partition": caller.partition, "admin": caller.admin}
         await self._app(scope, receive, sending)
+
+    def _grants(self, origin: str | None) -> bool:
+        if origin is None or origin == LOCAL_PAGES:
+            return False
+        return origin in self._origins or (self._local_pages and bool(_LOCAL_PAGE.fullmatch(origin)))
 
     def _check_host(self, headers: Headers, scope: Scope) -> None:
         hosts = headers.getlist("host")
@@ -111,7 +121,10 @@ def _check_origin(scope: Scope, headers: Headers, granted: str | None) -> None:
         raise Forbidden("web pages of this origin may not use this server", code="origin_not_allowed")
 
 
-def _preflight(origin: str, headers: Headers) -> Response:
+def _preflight(origin: str | None, headers: Headers) -> Response:
+    """The answer to a browser that asks before it sends: without a grant it does not send."""
+    if origin is None:
+        return Response(headers={"vary": "Origin"})
     wanted = headers.get("access-control-request-headers", "")
     granted = _grant(origin) | {
         "access-control-allow-methods": "GET, POST, DELETE",
@@ -119,7 +132,7 @@ def _preflight(origin: str, headers: Headers) -> Response:
     }
     if len(wanted) <= PREFLIGHT_HEADERS and _HEADER_NAMES.fullmatch(wanted):
         granted["access-control-allow-headers"] = wanted
-    return Response(status_code=204, headers=granted)
+    return Response(headers=granted)
 
 
 def _grant(origin: str) -> dict[str, str]:
