@@ -302,10 +302,19 @@ def test_response_formats() -> None:
     assert turn(response_format=described).response_format == expected
 
 
+def test_a_schema_of_a_json_object_is_held_to() -> None:
+    """llama.cpp's form of a schema, and that of servers that followed it."""
+    given = {"type": "json_object", "schema": {"const": "42"}}
+    expected = ResponseFormat("json_schema", None, '{"const": "42"}', "response_format.schema")
+    assert turn(response_format=given).response_format == expected
+    assert turn(response_format=given | {"schema": None}).response_format == ResponseFormat("json_object")
+
+
 FORMATS: list[tuple[Any, str]] = [
     ("json_object", "response_format"),
     ({}, "response_format.type"),
     ({"type": "grammar"}, "response_format.type"),
+    ({"type": "json_object", "schema": 123}, "response_format.schema"),
     ({"type": "json_schema"}, "response_format.json_schema"),
     ({"type": "json_schema", "json_schema": {"name": "n"}}, "response_format.json_schema.schema"),
     ({"type": "json_schema", "json_schema": {"schema": []}}, "response_format.json_schema.schema"),
@@ -327,7 +336,16 @@ def test_malformed_response_formats(given_format: Any, param: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["functions", "function_call", "chat_template", "grammar", "json_schema", "guided_json", "guided_regex"],
+    [
+        "functions",
+        "function_call",
+        "chat_template",
+        "continue_final_message",
+        "grammar",
+        "json_schema",
+        "guided_json",
+        "guided_regex",
+    ],
 )
 def test_promises_that_would_not_be_kept_are_refused(name: str) -> None:
     error = refusal(**{name: {"a": 1}})

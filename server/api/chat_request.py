@@ -39,6 +39,7 @@ REFUSED = {
     "functions": "use tools",
     "function_call": "use tool_choice",
     "chat_template": "the model's own template is used",
+    "continue_final_message": "an answer is a message of its own",
     "grammar": "use response_format or tools",
     "json_schema": "use response_format",
     "guided_json": "use response_format",

@@ -84,13 +84,19 @@ def response_format(field: Field | None, member: str = "") -> ResponseFormat:
     if field is None:
         return ResponseFormat()
     kind = field.need("type").word(("text", "json_object", "json_schema"))
-    if kind != "json_schema":
-        return ResponseFormat("json_object" if kind == "json_object" else "text")
+    if kind == "text":
+        return ResponseFormat()
+    if kind == "json_object":
+        held = field.get("schema")  # llama.cpp's form
+        return _schema_form(held) if held else ResponseFormat("json_object")
     described = field.need(member) if member else field
     flag(described, "strict", False)  # held to the schema either way
     name, schema = described.get("name"), described.need("schema")
-    shown = name_of(name, "invalid_value") if name else None
-    return ResponseFormat("json_schema", shown, schema_of(schema), schema.path)
+    return _schema_form(schema, name_of(name, "invalid_value") if name else None)
+
+
+def _schema_form(schema: Field, name: str | None = None) -> ResponseFormat:
+    return ResponseFormat("json_schema", name, schema_of(schema), schema.path)
 
 
 def json_text(value: Any) -> str:

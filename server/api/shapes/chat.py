@@ -17,6 +17,7 @@ from server.api.shapes.common import (
     Debug,
     DebugData,
     HistoryName,
+    ObjectFormat,
     OnBadTool,
     Sampling,
     Schema,
@@ -147,7 +148,7 @@ class SchemaFormat(TypedDict):
     json_schema: SchemaFormatMembers
 
 
-ResponseFormat = TextFormat | SchemaFormat
+ResponseFormat = TextFormat | ObjectFormat | SchemaFormat
 
 
 class ChatCompletionRequest(Sampling, total=False):

@@ -118,7 +118,12 @@ class StreamOptions(TypedDict, total=False):
 
 
 class TextFormat(TypedDict):
-    type: Literal["text", "json_object"]
+    type: Literal["text"]
+
+
+class ObjectFormat(TypedDict, total=False):
+    type: Required[Literal["json_object"]]
+    schema: Schema | None
 
 
 class SchemaFormatMembers(TypedDict, total=False):

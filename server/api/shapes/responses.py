@@ -17,6 +17,7 @@ from server.api.shapes.common import (
     Debug,
     DebugData,
     HistoryName,
+    ObjectFormat,
     OnBadTool,
     Sampling,
     SchemaFormatMembers,
@@ -82,7 +83,7 @@ class FlatSchemaFormat(SchemaFormatMembers):
 
 
 class TextOptions(TypedDict, total=False):
-    format: TextFormat | FlatSchemaFormat | None
+    format: TextFormat | ObjectFormat | FlatSchemaFormat | None
 
 
 class ReasoningOptions(TypedDict, total=False):
