@@ -119,15 +119,11 @@ def _model_file(model: str) -> str:
 def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     """What the operator needs to know once the model answers."""
     note = _replayed(settings.replay) or next((each.note for each in CATALOGUE if each.key == facts.name), "")
-    where = (
-        f"{facts.offloaded_layers} of {facts.layers} layers on {facts.device}"
-        if facts.offloaded_layers
-        else facts.device
-    )
     print(f"model     {facts.name}{f' ({note})' if note else ''}")
     for line in _embedder_lines(facts) if facts.embedding else _model_lines(facts):
         print(line)
-    print(f"runs on   {where}")
+    if not settings.replay:
+        print(f"runs on   {_place(facts)}")
     if settings.record:
         print(f"records   all requests and answers, to {settings.record}")
     for warning in facts.warnings:
@@ -142,6 +138,12 @@ def _announce(settings: Settings, facts: ModelFacts, address: str) -> None:
     else:
         print("try it (tool_choice required: the model has to call the tool):")
         print(_curl(f"{address}/v1/chat/completions", _example(facts.name), keyed), flush=True)
+
+
+def _place(facts: ModelFacts) -> str:
+    if not facts.offloaded_layers:
+        return facts.device
+    return f"{facts.offloaded_layers} of {facts.layers} layers on {facts.device}"
 
 
 def _model_lines(facts: ModelFacts) -> Iterator[str]:

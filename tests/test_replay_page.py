@@ -40,6 +40,7 @@ def test_the_example_does_what_the_page_says(tmp_path: Path) -> None:
 def test_a_start_without_a_file_plays_the_built_in_script() -> None:
     with launched("--replay") as server:
         assert "a replay of the built-in script: no model is loaded" in server.said[0]
+        assert not any(line.startswith("runs on") for line in server.said)
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
         answer = server.create(messages=[{"role": "user", "content": "Hi"}], tools=[tool])
     assert [each.function.name for each in answer.choices[0].message.tool_calls] == ["f"]
