@@ -108,6 +108,8 @@ TEMPLATE_VARIABLES = (
 
 MOST_TOOLS = 128
 """Tools of one turn."""
+MOST_SCHEMA_BYTES = 1024 * 1024
+"""JSON text of all schemas of one turn together."""
 OnBadTool = Literal["error", "drop", "relax"]
 
 

@@ -160,6 +160,15 @@ def test_more_tools_than_a_request_may_have_are_refused() -> None:
         assert checked(server, {"tools": many}).json()["ok"] is False
 
 
+def test_schemas_beyond_those_of_a_request_are_refused() -> None:
+    schema = {"type": "object", "description": "x" * (limits.SCHEMA_BYTES // 2 - 100)}
+    many = [{"name": f"f{number}", "parameters": schema} for number in range(3)] + [{"name": "g"}]
+    *good, last, small = report(many)
+    assert [each.refusal for each in [*good, small]] == [None] * 3
+    assert last.refusal is not None
+    assert (last.name, last.refusal.code) == ("f2", "schema_too_large")
+
+
 def test_hostile_files_end_in_one_line(tmp_path: Path) -> None:
     deep = command("-", given="[" * 100_000)
     assert (deep.returncode, deep.stderr.count("\n")) == (1, 1)

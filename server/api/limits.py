@@ -6,7 +6,7 @@ a schema may contain is bounded where schemas are checked, in the runner.
 
 from __future__ import annotations
 
-from server.turn import MOST_TOOLS
+from server.turn import MOST_SCHEMA_BYTES, MOST_TOOLS
 
 HEADERS = 100
 """Header lines of a request."""
@@ -26,8 +26,7 @@ TOOLS_SENT = 1024
 TOOL_NAME = 64
 HISTORY_NAME = 256
 """Characters of a name in the history, which another server may have made."""
-SCHEMA_BYTES = 1024 * 1024
-"""JSON text of all schemas of one request together."""
+SCHEMA_BYTES = MOST_SCHEMA_BYTES
 
 TEXT_LENGTH = 1024 * 1024
 """Characters of a text to be tokenized."""

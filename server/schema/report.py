@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ from server.schema.drafts import Draft
 from server.schema.lower import RULES, TOO_MUCH, Lowered, lower
 from server.schema.problem import Problem, Refused
 from server.schema.verify import asserts_format
-from server.turn import MOST_TOOLS
+from server.turn import MOST_SCHEMA_BYTES, MOST_TOOLS
 
 Held = Literal["enforced", "verified", "annotation"]
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -36,6 +37,13 @@ _WITH = {
 """Keywords that mean something beside another one only, and fare as that does."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TOO_MANY = Problem("too_many_tools", "", "", f"a request may have {MOST_TOOLS} tools, and these are more")
+
+_TOO_LONG = Problem(
+    "schema_too_large",
+    "",
+    "",
+    f"the schemas of a request may have {MOST_SCHEMA_BYTES} bytes together, and with this one they have more",
+)
 
 
 class Keyword(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,17 +84,25 @@ def report(tools: list[Any]) -> list[ToolReport]:
     """Tools as the APIs have them: ``{"type": "function", "function": {...}}``, or a name with
     ``parameters``, ``input_schema`` or ``inputSchema`` (MCP). Those of other types are left out, as they are
     in requests."""
-    seen: set[str] = set()
+    before = _Before()
     functions = [each for each in tools if not _is_other(each)]
-    reports = [_tool(each, seen) for each in functions[:MOST_TOOLS]]
+    reports = [_tool(each, before) for each in functions[:MOST_TOOLS]]
     return reports + [_refused(_name_of(each), _TOO_MANY) for each in functions[MOST_TOOLS:]]
+
+
+@dataclass(slots=True)
+class _Before:
+    """The names of the tools before one, and the bytes that their schemas leave."""
+
+    names: set[str] = field(default_factory=set)
+    left: int = MOST_SCHEMA_BYTES
 
 
 def _is_other(tool: Any) -> bool:
     return isinstance(tool, dict) and tool.get("type") not in (None, "function", "custom")
 
 
-def _tool(tool: Any, seen: set[str]) -> ToolReport:
+def _tool(tool: Any, before: _Before) -> ToolReport:
     described = _described(tool)
     if described is None:
         return _refused("", Problem("invalid_tool", "", "", "a tool is an object"))
@@ -94,15 +110,19 @@ def _tool(tool: Any, seen: set[str]) -> ToolReport:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         problem = Problem("invalid_tool_name", "", "", "a name is 1 to 64 letters, digits, '_', '-' or '.'")
         return _refused(_name_of(tool), problem)
-    if name in seen:
+    if name in before.names:
         return _refused(name, Problem("duplicate_tool", "", "", "an earlier tool has this name"))
-    seen.add(name)
+    before.names.add(name)
     schema = next((described[key] for key in _SCHEMA_KEYS if described.get(key) is not None), NO_ARGUMENTS)
     if not isinstance(schema, dict):
         return _refused(name, Problem("invalid_schema", "", "", "the parameters are a JSON Schema object"))
-    schema = schema or NO_ARGUMENTS
+    text = json.dumps(schema or NO_ARGUMENTS, ensure_ascii=False)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > before.left:
+        return _refused(name, _TOO_LONG)
+    before.left -= size
     try:
-        checked = examined(json.dumps(schema, ensure_ascii=False), as_object=True)
+        checked = examined(text, as_object=True)
     except Refused as refused:
         return _refused(name, refused.problem)
     lowered = lower(checked, as_object=True)
