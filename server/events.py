@@ -24,11 +24,12 @@ class TopLogprob(msgspec.Struct, frozen=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """One token of the text with the model's own probability, before any masking or biasing."""
+    """One token of the text with the model's own probability, before any masking or biasing; None for the
+    first of a prompt."""
 
     token: str
     data: bytes
-    logprob: float
+    logprob: float | None
     top: tuple[TopLogprob, ...] = ()
 
 

@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from server.engine.protocol import Ended, Engine, Job, Piece, SequenceId
-from server.events import Source
+from server.events import Source, TokenLogprob
 
 STEPS = 5000
 
 
 @dataclass(slots=True)
 class Said:
-    """What one choice said, and how that ended."""
+    """What one choice said, and how that ended; the logprobs of its ``prompt``, if they were told, before."""
 
     pieces: list[Piece] = field(default_factory=list)
     ended: Ended | None = None
+    prompt: tuple[TokenLogprob, ...] = ()
 
     @property
     def data(self) -> bytes:
@@ -37,7 +38,7 @@ class Said:
             replace(each, source=Source.SAMPLED) if each.source is Source.DRAFTED else each
             for each in self.pieces
         ]
-        return Said(pieces, self.ended)
+        return Said(pieces, self.ended, self.prompt)
 
     def of(self, source: Source) -> list[Piece]:
         return [piece for piece in self.pieces if piece.source is source]
@@ -48,6 +49,8 @@ def step(engine: Engine, said: dict[SequenceId, Said]) -> list[SequenceId]:
     moved = engine.step()
     for progress in moved:
         entry = said.setdefault(progress.sequence, Said())
+        assert not progress.prompt or (not entry.pieces and progress.sequence.choice == 0)
+        entry.prompt = progress.prompt or entry.prompt
         entry.pieces += progress.pieces
         if progress.ended is not None:
             entry.ended = progress.ended

@@ -219,6 +219,7 @@ def job(
     partition: str = "",
     reuse_prefix: bool = True,
     drafts: bool = True,
+    score: bool = False,
     **sampling: object,
 ) -> Job:
     text = prompt.encode() if isinstance(prompt, str) else prompt
@@ -230,8 +231,9 @@ def job(
         max_tokens=max_tokens,
         choices=choices,
         partition=partition,
-        reuse_prefix=reuse_prefix,
+        reuse_prefix=reuse_prefix and not score,
         drafts=drafts,
+        score=score,
     )
 
 

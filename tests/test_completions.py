@@ -188,7 +188,7 @@ def test_other_fields() -> None:
         ({"n": limits.CHOICES + 1}, "n"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": limits.TOP_LOGPROBS + 1}, "logprobs"),
-        ({"logprobs": 1, "echo": True}, "logprobs"),
+        ({"logprobs": 1, "echo": True, "suffix": "a"}, "logprobs"),
         ({"logprobs": 1, "response_format": {"type": "json_object"}}, "logprobs"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"grammar": "root ::= x"}, "grammar"),
@@ -250,6 +250,66 @@ def test_logprobs_in_their_old_shape(coder: OpenAI) -> None:
     shown = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
     assert [token for each in shown for token in each.tokens] == told.tokens
     assert [offset for each in shown for offset in each.text_offset] == told.text_offset
+
+
+@pytest.mark.model
+def test_an_echoed_prompt_has_logprobs(coder: OpenAI) -> None:
+    prompt = "The capital of France is Paris.\nThe capital of Germany is"
+    plain = complete(coder, prompt, logprobs=2, max_tokens=3)
+    for count, stream in ((0, False), (3, False), (3, True)):
+        asked: dict[str, Any] = {"logprobs": 2, "echo": True, "max_tokens": count, "n": 2}
+        told = complete(coder, prompt, stream=stream, **asked)
+        for choice in told.choices if not stream else joined_choices(list(told)):
+            shown = choice.logprobs
+            length = plain.usage.prompt_tokens
+            assert "".join(shown.tokens) == choice.text
+            assert choice.text == prompt + (plain.choices[0].text if count else "")
+            assert shown.text_offset == [len("".join(shown.tokens[:at])) for at in range(length + count)]
+            assert (shown.token_logprobs[0], shown.top_logprobs[0]) == (None, None)
+            for at, token in enumerate(shown.tokens[1:], 1):
+                assert len(shown.top_logprobs[at]) == 2
+                assert shown.token_logprobs[at] <= max(shown.top_logprobs[at].values()) <= 0, token
+            assert shown.tokens[length - 3 : length] == [" of", " Germany", " is"]
+            assert shown.token_logprobs[length - 3] > -0.5  # said before
+            generated = shown.token_logprobs[length:]
+            assert generated == pytest.approx(plain.choices[0].logprobs.token_logprobs[:count], abs=0.2)
+
+
+def joined_choices(chunks: list[Any]) -> list[Any]:
+    """The choices of a stream with their texts and logprobs put together."""
+    made: dict[int, Any] = {}
+    for chunk in chunks:
+        (choice,) = chunk.choices
+        first = made.setdefault(choice.index, choice)
+        if first is not choice:
+            first.text += choice.text
+            for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                getattr(first.logprobs, name).extend(getattr(choice.logprobs, name, None) or [])
+    return list(made.values())
+
+
+@pytest.mark.model
+def test_a_prompt_computed_before_is_scored_as_well(coder: OpenAI) -> None:
+    asked: dict[str, Any] = {"logprobs": 0, "echo": True, "max_tokens": 0}
+    prompt = "one two three four five six seven eight nine ten " * 20
+    first, again = (complete(coder, prompt, **asked).choices[0].logprobs.token_logprobs for _ in range(2))
+    assert len(first) > 150  # more than a batch has rows for
+    assert first[0] is again[0] is None
+    assert again[1:] == pytest.approx(first[1:], abs=0.2)
+
+
+def test_the_logprobs_of_a_prompt_are_bounded(tmp_path: Path) -> None:
+    with playing(tmp_path, *ANSWERS, ctx=8192) as large:
+        asked = {"prompt": "x" * 4000, "echo": True, "logprobs": 20}
+        reply = large.request("POST", "/v1/completions", json=asked)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "logprobs")
+        assert "3120 tokens" in reply.json()["error"]["message"]
+
+
+def test_an_echo_in_a_replay_comes_without_logprobs(client: OpenAI) -> None:
+    (choice,) = create(client, "Once", echo=True, logprobs=1).choices
+    assert choice.text == "Once upon a time, <tool_call> é\n"
+    assert choice.logprobs.tokens == []
 
 
 @pytest.mark.model

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from server.engine.llama import DecodeFailed
 from server.engine.protocol import Ended, Job, SequenceId
+from server.engine.sampler import token_logprob
 from server.events import Source
 
 PREFIXES = ("", "a" * 40, "a" * 40 + "b" * 50, "c" * 35)
@@ -35,15 +36,45 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 request,
                 draw(st.sampled_from(PREFIXES)) + draw(st.text("xyz", max_size=30)),
                 draw(st.sampled_from((LETTERS, CALL, ANYTHING, BINARY))),
-                max_tokens=draw(st.integers(1, 24)),
+                max_tokens=draw(st.integers(0, 24)),
                 choices=draw(st.integers(1, 3)),
                 partition=draw(st.sampled_from(("", "other"))),
                 reuse_prefix=draw(st.booleans()),
+                score=draw(st.booleans()),
                 temperature=draw(st.sampled_from((0.0, 1.0))),
                 seed=draw(st.integers(0, 9)),
             )
         )
     return made
+
+
+def scores(prompt: str, context: int = 200) -> list[float | None]:
+    """The logprobs of a prompt's tokens, each by the model's own thought before it."""
+    llama = FakeLlama(context=context)
+    found: list[float | None] = [None]
+    for at, token in enumerate(prompt.encode()[1:], 1):
+        found.append(token_logprob(llama.thought(list(prompt.encode()[:at])), token, 0, VOCABULARY).logprob)
+    return found
+
+
+@pytest.mark.parametrize("max_tokens", [0, 5])
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_prompt_is_scored_whatever_was_computed_before(max_tokens: int, partial: bool) -> None:
+    llama = FakeLlama(partial=partial)
+    scheduler, prompt = engine(llama), "one two three four five six seven eight nine"
+    run(scheduler, [job(0, prompt)])
+    made = [job(1, prompt, max_tokens=max_tokens, score=True, choices=2), job(2, prompt + "x", score=True)]
+    said = run(scheduler, made)
+    for request, text in ((1, prompt), (2, prompt + "x")):
+        told = said[sequence(request)].prompt
+        assert [each.logprob for each in told] == scores(text)
+        assert b"".join(each.data for each in told) == text.encode()
+    assert said[sequence(1, 1)].prompt == ()
+    assert len(said[sequence(1, 1)].pieces) == max_tokens
+
+
+def test_an_empty_prompt_has_no_scores() -> None:
+    assert answer(engine(FakeLlama()), job(1, "", score=True)).prompt == ()
 
 
 @settings(max_examples=60, deadline=None)

@@ -144,8 +144,8 @@ def _token(token: TokenLogprob | TopLogprob) -> Json:
     return {"token": token.token, "logprob": finite(token.logprob), "bytes": list(token.data)}
 
 
-def finite(logprob: float) -> float:
-    return logprob if math.isfinite(logprob) else LEAST_LOGPROB
+def finite(logprob: float | None) -> float:
+    return logprob if logprob is not None and math.isfinite(logprob) else LEAST_LOGPROB
 
 
 def _usage(usage: Usage) -> Json:

@@ -54,9 +54,9 @@ class _Offsets:
 
     def logprobs(self, tokens: Sequence[TokenLogprob]) -> Json:
         return {
-            "tokens": [_name(each.data) for each in tokens],
-            "token_logprobs": [finite(each.logprob) for each in tokens],
-            "top_logprobs": [{_name(top.data): finite(top.logprob) for top in each.top} for each in tokens],
+            "tokens": [_name(each.data) if each.data else each.token for each in tokens],
+            "token_logprobs": [None if each.logprob is None else finite(each.logprob) for each in tokens],
+            "top_logprobs": [None if each.logprob is None else _alternatives(each) for each in tokens],
             "text_offset": [self._next(each.data) for each in tokens],
         }
 
@@ -64,6 +64,10 @@ class _Offsets:
         begin = self._characters
         self._characters += len(self._decoder.decode(data))
         return begin
+
+
+def _alternatives(token: TokenLogprob) -> dict[str, float]:
+    return {_name(top.data): finite(top.logprob) for top in token.top}
 
 
 def _name(data: bytes) -> str:

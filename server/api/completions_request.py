@@ -78,8 +78,9 @@ def _logprobs(root: Field) -> int | None:
     wanted = root.get("logprobs")
     if wanted is None:
         return None
-    if flag(root, "echo", False):
-        raise wanted.wrong("is not supported with echo: a prompt has no logprobs", "unsupported_parameter")
+    suffix = root.get("suffix")
+    if flag(root, "echo", False) and suffix and suffix.value:
+        raise wanted.wrong("is not supported with echo and a suffix", "unsupported_parameter")
     if root.get("response_format"):
         raise wanted.wrong("is not supported with response_format", "unsupported_parameter")
     return wanted.integer(0, limits.TOP_LOGPROBS)

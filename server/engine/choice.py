@@ -12,9 +12,9 @@ from server.engine.draft import Drafter
 from server.engine.healing import healed
 from server.engine.llama import Logits
 from server.engine.protocol import Ended, Job, Piece, Progress, SequenceId, Tally
-from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob
+from server.engine.sampler import Sampler, Workbench, draws_seed, token_logprob, without_logprob
 from server.engine.vocabulary import EngineVocabulary
-from server.events import Source
+from server.events import Source, TokenLogprob
 
 
 class Choice:
@@ -50,12 +50,36 @@ class Choice:
         self._untold: list[Piece] = []
         self._told_end = False
         self._drafter = Drafter(vocabulary)
+        self._scores: list[TokenLogprob] | None = None
+        if job.score and number == 0:
+            self._scores = [without_logprob(token, vocabulary) for token in job.prompt[:1]]
         self._begin(())
 
     @property
     def length(self) -> int:
         """The most tokens it can come to have."""
         return len(self.prompt) + self.limit
+
+    @property
+    def scored(self) -> int:
+        """How many of the prompt's tokens have a logprob, or need none."""
+        return len(self.prompt) if self._scores is None else len(self._scores)
+
+    @property
+    def scoring(self) -> bool:
+        """Whether a token of the prompt still needs its logprob."""
+        return self._scores is not None and len(self._scores) < len(self.job.prompt)
+
+    @property
+    def active(self) -> bool:
+        """Whether something has to be computed."""
+        return self.ended is None or self.scoring
+
+    def score(self, logits: Logits) -> None:
+        """Notes what the model thinks of the next token of the prompt."""
+        assert self._scores is not None
+        token, alternatives = self.prompt[len(self._scores)], self.job.sampling.top_logprobs or 0
+        self._scores.append(token_logprob(logits, token, alternatives, self._vocabulary))
 
     def draft(self, room: int) -> list[int]:
         """What may be said next, guessed: ``room`` tokens at most, that the constraint allows."""
@@ -100,12 +124,15 @@ class Choice:
 
     def progress(self) -> Progress | None:
         """What was not told yet, if anything."""
-        if not self._untold and (self.ended is None or self._told_end):
+        if self.scoring:
             return None
-        pieces = tuple(self._untold)
+        if not self._untold and not self._scores and (self.ended is None or self._told_end):
+            return None
+        pieces, scores = tuple(self._untold), tuple(self._scores or ())
         self._untold.clear()
+        self._scores = None
         self._told_end = self.ended is not None
-        return Progress(self.id, pieces, self.ended)
+        return Progress(self.id, pieces, self.ended, scores)
 
     def close(self) -> None:
         self._sampler.close()

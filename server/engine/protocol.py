@@ -49,11 +49,13 @@ class SequenceId(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one step added to one sequence. After ``ended`` the sequence stays as it is until the
-    runner calls ``finish``, ``rewind`` or ``append``."""
+    runner calls ``finish``, ``rewind`` or ``append``. ``prompt`` is for jobs that ``score`` theirs: in the
+    first progress of any choice, its tokens with their logprobs."""
 
     sequence: SequenceId
     pieces: tuple[Piece, ...]
     ended: Ended | None = None
+    prompt: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Job:
     """A prepared request. ``matcher`` is at the start of the answer; each choice takes a deep copy.
 
     ``max_tokens`` is already clamped to the context that is left. ``choices`` share the prompt.
-    ``drafts`` lets the engine evaluate what it guesses will be sampled.
+    ``drafts`` lets the engine evaluate what it guesses will be sampled. ``score`` asks for the logprobs of
+    the prompt's tokens, all of which have to be computed then.
     """
 
     request: int
@@ -73,6 +76,7 @@ class Job:
     partition: str = ""
     reuse_prefix: bool = True
     drafts: bool = True
+    score: bool = False
 
 
 @dataclass(slots=True)

@@ -139,6 +139,11 @@ def token_logprob(logits: Logits, token: int, alternatives: int, vocabulary: Voc
     return TokenLogprob(*_shown(token, vocabulary), _finite(float(logits[token]) - total), top)
 
 
+def without_logprob(token: int, vocabulary: Vocabulary) -> TokenLogprob:
+    """A token that nothing stands before."""
+    return TokenLogprob(*_shown(token, vocabulary), None)
+
+
 def _shown(token: int, vocabulary: Vocabulary) -> tuple[str, bytes]:
     data = vocabulary.data(token)
     return data.decode("utf-8", "replace"), data

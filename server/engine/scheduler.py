@@ -69,12 +69,14 @@ class _Account:
 @dataclass(slots=True)
 class _Part:
     """The part of a choice in a batch: ``count`` tokens. If they are its last there are rows of logits: after
-    them, and after each token of the draft that follows them."""
+    them, and after each token of the draft that follows them. The ``scored`` rows each come before a token of
+    the prompt whose logprob is wanted."""
 
     choice: Choice
     count: int
     rows: list[int]
     draft: list[int] = field(default_factory=list)
+    scored: list[int] = field(default_factory=list)
 
 
 class Scheduler:
@@ -167,7 +169,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        active = any(choice.ended is None for choice in self._running.values())
+        active = any(choice.active for choice in self._running.values())
         return bool(self._waiting) or active or (self._store is not None and self._store.pending)
 
     def close(self) -> None:
@@ -188,7 +190,7 @@ class Scheduler:
     def _start(self, choice: Choice) -> bool:
         """Gives a choice its place in the context. False while there is no room."""
         job = choice.job
-        if choice.ended is None:
+        if choice.active:
             owner = Owner(job.request, job.partition, job.reuse_prefix)
             if self._store is not None and not self._store.fetched(choice.tokens, owner):
                 return False
@@ -232,14 +234,18 @@ class Scheduler:
         batch.clear()
         size = min(max(self._pace.tokens, 2 * len(self._running)), batch.capacity)
         ready = [each for each in self._running.values() if _can_go_on(each)]
+        prompts = [each for each in ready if not each.answering]
         answers = self._parts([each for each in ready if each.answering], size)
+        rows = self._llama.spare_rows
         if self._llama.partial:
-            self._add_drafts(answers, min(self._llama.spare_rows, size - batch.count))
+            share = rows // 2 if any(each.scoring for each in prompts) else rows
+            self._add_drafts(answers, min(share, size - batch.count))
+            rows -= sum(len(part.draft) for part in answers)
         if answers and self._pace.prompts_wait:
             return answers
-        return answers + self._prompt_parts([each for each in ready if not each.answering], size)
+        return answers + self._prompt_parts(prompts, size, rows)
 
-    def _prompt_parts(self, prompts: list[Choice], size: int) -> list[_Part]:
+    def _prompt_parts(self, prompts: list[Choice], size: int, rows: int) -> list[_Part]:
         """The oldest prompt has at least half of the room; those with less to do share the other half."""
         if not prompts:
             return []
@@ -247,12 +253,21 @@ class Scheduler:
         shorter = [each for each in prompts if _left(each) < _left(oldest)]
         others = [each for each in prompts if each not in shorter]
         used = self._llama.batch.count
-        return self._parts(sorted(shorter, key=_left), used + (size - used) // 2) + self._parts(others, size)
+        parts = self._parts(sorted(shorter, key=_left), used + (size - used) // 2, rows)
+        rows -= sum(part.count for part in parts if part.choice.scoring)
+        return parts + self._parts(others, size, rows)
 
-    def _parts(self, choices: Iterable[Choice], size: int) -> list[_Part]:
-        """The parts of some choices in a batch of ``size`` tokens."""
-        batch = self._llama.batch
-        return [self._part(each, size - batch.count) for each in choices if batch.count < size]
+    def _parts(self, choices: Iterable[Choice], size: int, rows: int = 0) -> list[_Part]:
+        """The parts of some choices in a batch of ``size`` tokens, with ``rows`` of logits to spare."""
+        parts = []
+        for each in choices:
+            room = size - self._llama.batch.count
+            if each.scoring:
+                room = min(room, rows)
+            if room > 0:
+                parts.append(self._scored_part(each, room) if each.scoring else self._part(each, room))
+                rows -= parts[-1].count if each.scoring else 0
+        return parts
 
     def _part(self, choice: Choice, room: int) -> _Part:
         sequence = choice.sequence
@@ -262,6 +277,22 @@ class Scheduler:
         last = start + len(tokens) == len(choice.tokens)
         row = self._llama.batch.add(sequence.number, start, tokens, output=last)
         return _Part(choice, len(tokens), [row] if last else [])
+
+    def _scored_part(self, choice: Choice, room: int) -> _Part:
+        """A part with a row after each of its tokens."""
+        sequence = choice.sequence
+        assert sequence is not None
+        start = sequence.evaluated
+        assert start < choice.scored, "nothing of a prompt is left out"
+        tokens = sequence.due(room)
+        rows = [
+            self._llama.batch.add(sequence.number, position, array("i", (token,)), output=True)
+            for position, token in enumerate(tokens, start)
+        ]
+        last = start + len(tokens) == len(choice.tokens)
+        # What was computed before it was lost has been scored already.
+        scored = rows[choice.scored - 1 - start : len(choice.prompt) - 1 - start]
+        return _Part(choice, len(tokens), rows[-1:] if last else [], scored=scored)
 
     def _add_drafts(self, parts: Iterable[_Part], room: int) -> None:
         for part in parts:
@@ -295,6 +326,8 @@ class Scheduler:
 
     def _sample(self, parts: list[_Part]) -> None:
         for part in parts:
+            for row in part.scored:
+                part.choice.score(self._llama.logits(row))
             if part.rows:
                 self._sample_part(part)
                 self._note_first(self._accounts[part.choice.id.request])
@@ -340,7 +373,7 @@ class Scheduler:
 def _can_go_on(choice: Choice) -> bool:
     """Whether there is something of a choice to be evaluated."""
     sequence = choice.sequence
-    return choice.ended is None and sequence is not None and sequence.state is State.READY
+    return choice.active and sequence is not None and sequence.state is State.READY
 
 
 def _left(choice: Choice) -> int:

@@ -43,6 +43,8 @@ _log = logging.getLogger("toolspan.runner")
 ANY_OBJECT = '{"type": "object"}'
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 KEPT_CONSTRAINTS = 64
+PROMPT_LOGPROBS = 65_536
+"""Logprobs that are told of a prompt, alternatives included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Preparer:
         _log.debug("request %d reads %r", request, prompt.text)
         _log.debug("request %d is held to %r", request, constraint)
         plan = self._plan(turn, form, tools, response)
+        scored = _is_scored(turn, prompt)
         job = Job(
             request=request,
             prompt=prompt.tokens,
@@ -94,9 +97,10 @@ class Preparer:
             max_tokens=room,
             choices=turn.choices,
             partition=turn.partition,
-            reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix,
+            reuse_prefix=turn.reuse_prefix and self._settings.reuse_prefix and not scored,
             # The tokens of a thought are counted one by one.
             drafts=self._settings.drafts and plan.thoughts is None,
+            score=scored,
         )
         if self._model.replay is not None:
             thoughts = reasoning is not ReasoningState.NONE
@@ -365,6 +369,20 @@ def _schema_place(number: int, tool: Tool) -> str:
 def _name_place(number: int, tool: Tool) -> str:
     function, _, _ = _schema_place(number, tool).rpartition(".")
     return f"{function}.name"
+
+
+def _is_scored(turn: Turn, prompt: Prompt) -> bool:
+    """Whether the tokens of an echoed prompt are told with their logprobs."""
+    alternatives = turn.sampling.top_logprobs
+    if turn.raw is None or not turn.raw.echo or alternatives is None:
+        return False
+    if len(prompt.tokens) * (1 + alternatives) > PROMPT_LOGPROBS:
+        raise InvalidRequest(
+            f"logprobs with echo are told for a prompt of {PROMPT_LOGPROBS // (1 + alternatives)} tokens at "
+            f"most with {alternatives} alternatives each, and this one has {len(prompt.tokens)}",
+            param="logprobs",
+        )
+    return True
 
 
 def _with(turn: Turn, named: Mapping[str, Prepared]) -> Turn:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from server.engine.protocol import Embedding, Engine, Progress, SequenceId, Tally
 from server.errors import ToolspanError
-from server.events import Text, Timings, Usage
+from server.events import Text, Timings, TokenLogprob, Usage
 from server.frames import Accepted, Emitted, Failed, Finished, FromRunner
 from server.runner.answer import Answer, Next, Step
 from server.runner.origin import Told
@@ -15,6 +17,10 @@ from server.runner.prepare import PreparedTurn
 from server.runner.recorder import Recorder, Recording
 
 _log = logging.getLogger("toolspan.runner")
+
+
+LOGPROBS_A_FRAME = 512
+"""Tokens of a prompt that are told at a time with their logprobs."""
 
 
 class Request:
@@ -30,13 +36,13 @@ class Request:
         self._unfinished = set(range(prepared.job.choices))
         self._origin = prepared.origin if prepared.turn.debug else None
         self._told = Told(prepared.job.choices) if prepared.turn.debug else None
+        self._echoes = bool(prepared.echo)
 
     def begun(self) -> Iterator[FromRunner]:
         """The frames of a request before anything is generated."""
         yield Accepted(self._id, len(self._prepared.job.prompt), self._origin)
-        if echo := self._prepared.echo:
-            for choice in sorted(self._unfinished):
-                yield Emitted(self._id, choice, (Text(echo),))
+        if not self._prepared.job.score:
+            yield from self._echo(())
 
     @property
     def done(self) -> bool:
@@ -50,6 +56,7 @@ class Request:
             return
         if self._recording:
             self._recording.add(progress, self._engine.tally(self._id))
+        yield from self._echo(progress.prompt)
         answer = self._answers[sequence.choice]
         step = answer.feed(progress)
         if step.next is Next.END and _log.isEnabledFor(logging.DEBUG):
@@ -63,6 +70,17 @@ class Request:
         self._go_on(sequence, step)
         if self.done:
             yield self._finished()
+
+    def _echo(self, scores: Sequence[TokenLogprob]) -> Iterator[FromRunner]:
+        """The prompt, once, before anything else that any choice says."""
+        if not self._echoes:
+            return
+        self._echoes = False
+        text, within = self._prepared.echo, in_text(scores, self._prepared.echo)
+        for choice in range(self._prepared.job.choices):
+            yield Emitted(self._id, choice, (Text(text, tuple(within[:LOGPROBS_A_FRAME])),))
+            for start in range(LOGPROBS_A_FRAME, len(within), LOGPROBS_A_FRAME):
+                yield Emitted(self._id, choice, (Text("", tuple(within[start : start + LOGPROBS_A_FRAME])),))
 
     def _go_on(self, sequence: SequenceId, step: Step) -> None:
         match step.next:
@@ -126,3 +144,15 @@ class Request:
             resampled_calls=sum(answer.resampled for answer in self._answers),
             repeated_calls=sum(answer.repeated for answer in self._answers),
         )
+
+
+def in_text(scores: Sequence[TokenLogprob], text: str) -> list[TokenLogprob]:
+    """A prompt's tokens with those bytes that stand in its text: what a vocabulary puts before a text (a BOS,
+    a blank) does not."""
+    over = sum(len(each.data) for each in scores) - len(text.encode())
+    found = []
+    for each in scores:
+        cut = max(0, min(over, len(each.data)))
+        over -= cut
+        found.append(msgspec.structs.replace(each, data=each.data[cut:]) if cut else each)
+    return found
