@@ -271,6 +271,51 @@ def test_b113_results_stand_in_the_order_of_their_calls(templates: dict[str, str
         assert places == sorted(places), name
 
 
+RESPONSES = "/v1/responses"
+READING = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": PARIS}
+
+
+def answered(server: Serving, **fields: Any) -> Any:
+    """What the Responses API tells of an answer."""
+    reply = server.request("POST", RESPONSES, json=fields)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_b115_the_result_of_a_call_may_come_in_parts(server: Serving) -> None:
+    """Its texts are read; the model can't see pictures, and the request is told which one it is."""
+    for kind in ("input_text", "output_text"):
+        parts = [{"type": kind, "text": "It was "}, {"type": kind, "text": "42.69"}]
+        result = {"type": "function_call_output", "call_id": "c1", "output": parts}
+        told_of = answered(server, input=[{"role": "user", "content": "Which?"}, READING, result])
+        assert told_of["output"][-1]["content"][0]["text"] == "It is 42.69."
+    seen = [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "data:,"}]
+    result = {"type": "function_call_output", "call_id": "c1", "output": seen}
+    reply = server.request("POST", RESPONSES, json={"input": [READING, result]})
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error["param"], error["code"]) == ("input[1].output[1]", "model_has_no_vision")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"type": "custom", "name": "patch"},
+        {"type": "web_search"},
+        {"type": "namespace", "name": "x", "tools": []},
+        {"type": "image_generation"},
+    ],
+    ids=lambda each: str(each["type"]),
+)
+def test_b116_tools_that_are_no_functions_are_passed_over(server: Serving, other: dict[str, Any]) -> None:
+    weather = {"type": "function", **WEATHER_BODY["function"]}
+    for tools in ([other, weather], [weather, other]):
+        told_of = answered(server, input="a call", tools=tools)
+        called_for = [each for each in told_of["output"] if each["type"] == "function_call"]
+        assert [(each["name"], each["arguments"]) for each in called_for] == [("get_weather", PARIS)]
+    assert answered(server, input="Hi", tools=[other])["output"][-1]["content"][0]["text"] == "Hello."
+
+
 # Forms of answers.
 
 
