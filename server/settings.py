@@ -76,6 +76,7 @@ class Settings:
     )
     reasoning_budget_message: str = _setting("", "what closes a thought that has used its tokens up")
     bare_calls: bool = _setting(True, "take a bare JSON call at the start of an answer for a call")
+    thought_calls: bool = _setting(True, "take a call within a thought for a call, which ends the thought")
     repeat_calls: bool = _setting(False, "allow the exact same call twice in one turn")
     reuse_prefix: bool = _setting(True, "reuse computed prompts of earlier requests")
     store: bool = _setting(False, "keep responses in the user's data folder, for previous_response_id")

@@ -19,6 +19,7 @@ from server.dialects.constrain import AnswerForm, CallableTool, compose
 from server.dialects.form import written_calls
 from server.dialects.parse import TurnParser
 from server.schema.cache import prepared
+from server.schema.compiling import ENGINE_LIMITS
 from server.turn import ToolCall
 
 END = 256
@@ -52,7 +53,8 @@ class Language:
     def __init__(self, grammar: str, markers: tuple[str, ...] = ()) -> None:
         self.markers = markers
         self._tokenizer = tokenizer_of(markers)
-        self._start = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
+        compiled = LLMatcher.grammar_from_lark(grammar)
+        self._start = LLMatcher(self._tokenizer, compiled, log_level=0, limits=ENGINE_LIMITS)
         assert not self._start.is_error(), self._start.get_error()
 
     def ids(self, text: str) -> list[int]:

@@ -115,9 +115,11 @@ def _prompter(row: Dialect, open_thought: bool) -> Prompter:
 
 class Model:
     """A model of one dialect: its markers are text, or (``tokens``) one token each; ``open_thought``: its
-    prompts end inside a thought."""
+    prompts end inside a thought. ``settings`` are those of the server."""
 
-    def __init__(self, row: Dialect = HERMES, *, tokens: bool = False, open_thought: bool = False) -> None:
+    def __init__(
+        self, row: Dialect = HERMES, *, tokens: bool = False, open_thought: bool = False, **settings: Any
+    ) -> None:
         self.row = row
         self.markers = tuple(sorted(set(row.hidden_texts), key=len, reverse=True)) if tokens else ()
         bound = BoundDialect(row, {marker: 257 + at for at, marker in enumerate(self.markers)})
@@ -131,7 +133,7 @@ class Model:
                     SimpleNamespace(vocabulary=_Vocabulary(self.markers), model=_scripted().engine.model),
                 ),
             ),
-            Settings(),
+            Settings(**settings),
         )
 
     def prepared(self, *tools: Tool, **turn: Any) -> PreparedTurn:
@@ -179,8 +181,10 @@ class Model:
 
 
 @functools.cache
-def model(name: str = "hermes", *, tokens: bool = False, open_thought: bool = False) -> Model:
-    return Model(ROWS[name], tokens=tokens, open_thought=open_thought)
+def model(
+    name: str = "hermes", *, tokens: bool = False, open_thought: bool = False, **settings: Any
+) -> Model:
+    return Model(ROWS[name], tokens=tokens, open_thought=open_thought, **settings)
 
 
 def cuts(pieces: list[Piece]) -> Iterator[list[Piece]]:

@@ -236,11 +236,11 @@ def test_b47_the_request_of_a_cut_call_has_not_failed(server: Serving) -> None:
 
 @pytest.mark.parametrize("tokens", [False, True])
 def test_b49_a_call_without_its_header_is_not_lost_in_a_thought(tokens: bool) -> None:
-    """Where markers are tokens it can't be written there; where they are text, it is the thought's."""
+    """Where markers are tokens it can't be written there."""
     call = f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{PARIS}"
     known = model("harmony", tokens=tokens)
     assert known.allows(THOUGHT + call, WEATHER, whole=False) is not tokens
-    assert known.replied(THOUGHT + call, WEATHER) == Reply("", reasoning=f"Need data.{call}")
+    assert known.replied(THOUGHT + call, WEATHER) == called(("get_weather", PARIS), reasoning="Need data.")
 
 
 @pytest.mark.parametrize("names", [None, ("get_weather",)], ids=["required", "named"])

@@ -26,13 +26,37 @@ THOUGHTFUL = [name for name, row in ROWS.items() if row.reasoning is not None]
 
 @pytest.mark.parametrize("end", ["", "</think>", "\n</think>\n\n"])
 @pytest.mark.parametrize("opened", [False, True], ids=["opens", "is open"])
-def test_b64_a_call_ends_a_thought(opened: bool, end: str) -> None:
-    """Where its marker is a token, which can't be quoted by chance."""
-    known = model(tokens=True, open_thought=opened)
+@pytest.mark.parametrize("tokens", [False, True])
+def test_b64_a_call_ends_a_thought(tokens: bool, opened: bool, end: str) -> None:
+    known = model(tokens=tokens, open_thought=opened)
     said = f"{'' if opened else '<think>'}Need it.{IN_PARIS}"
-    assert known.allows(said, WEATHER)
     expected = called(("get_weather", PARIS), reasoning="Need it.")
-    assert known.replied(said + end, WEATHER) == expected
+    for choice in (ToolChoice(), ToolChoice("required")):
+        assert known.allows(said, WEATHER, tool_choice=choice)
+        assert not known.allows(said + "x", WEATHER, tool_choice=choice, whole=False)
+        assert known.replied(said + end, WEATHER, tool_choice=choice) == expected
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["opens", "is open"])
+@pytest.mark.parametrize(
+    "quoted", ["<tool_call>", '<tool_call>\n{"name": "', in_hermes("delete_all", PARIS), "</tool_call>"]
+)
+def test_b64_what_looks_like_a_call_is_a_part_of_the_thought(opened: bool, quoted: str) -> None:
+    """Where its marker is no token, a call shows by the name of a tool."""
+    known = model(open_thought=opened)
+    said = f"Is it {quoted}? Yes.</think>\n\nHi"
+    expected = Reply("Hi", reasoning=f"Is it {quoted}? Yes.")
+    said = said if opened else f"<think>{said}"
+    assert known.allows(said, WEATHER)
+    assert known.replied(said, WEATHER) == expected
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_b64_calls_may_be_kept_out_of_thoughts(tokens: bool) -> None:
+    known = model(tokens=tokens, open_thought=True, thought_calls=False)
+    said = f"Need it.{IN_PARIS}</think>\n\nHi"
+    assert known.allows(said, WEATHER) is not tokens  # a text can be quoted, a token can't
+    assert known.replied(said, WEATHER) == Reply("Hi", reasoning=f"Need it.{IN_PARIS}")
 
 
 @pytest.mark.parametrize("tokens", [False, True])

@@ -12,15 +12,15 @@ the constraint engine never backs up, so text before a textual marker is one laz
 from __future__ import annotations
 
 import enum
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from server.dialects.bound import BoundDialect
 from server.dialects.elements import ElementRules
-from server.dialects.form import Aside, Gap, Item, Literal, Notation, Slot, span_form
+from server.dialects.form import Aside, Gap, Item, Literal, Notation, Slot, behind_name, span_form
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
+from server.dialects.interruption import Interruption, interruption
 from server.dialects.nested import NestedRules
 from server.dialects.pythonic import PythonicRules
 from server.dialects.raw_text import text_until
@@ -29,6 +29,7 @@ from server.turn import Json
 
 MAX_CALLS = 32
 _SPACE = "[ \\t\\n\\r]"
+_QUOTE = pattern_of('"')
 _BARE_GAP = _SPACE + "{0,24}"
 _FENCE = f"(```(json)?{_SPACE}*)"
 
@@ -54,7 +55,7 @@ class CallableTool:
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
     """What an answer may consist of. ``must_call`` leaves out everything but calls; ``response`` is a
-    schema that text has to follow, None for free text."""
+    schema that text has to follow, None for free text. ``thought_calls``: a call may end a thought."""
 
     tools: tuple[CallableTool, ...] = ()
     must_call: bool = False
@@ -62,6 +63,7 @@ class AnswerForm:
     response: Json | None = None
     reasoning: ReasoningState = ReasoningState.NONE
     bare: bool = False
+    thought_calls: bool = True
 
 
 def compose(bound: BoundDialect, form: AnswerForm) -> str:
@@ -83,6 +85,7 @@ class _Composer:
         self._grammar: Grammar = grammar_of(bound.dialect)
         self._span = span_form(bound.dialect)
         self._lines: list[str] = []
+        self._after_call = ""  # what follows the first call, as rule text
         bare = form.bare or not bound.dialect.opener
         self._bare = bare and bool(form.tools) and form.response is None and not form.must_call
 
@@ -105,17 +108,36 @@ class _Composer:
         opener, closer = pair
         after = f" {lark_string(self._dialect.after_reasoning)}" if self._formal else ""
         until = self._text_until(closer, "thought")
+        interrupted = self._interrupted_thought()
         if self._dialect.text:
-            self._lines.append(f"turn: {body} | {self._marker(opener)} {until} turn")
-            return f"{until} turn" if form.reasoning is ReasoningState.OPEN else "turn"
-        thought = f"{until}{after} ({body})"
-        if form.tools and self._bound.opener_token is not None and closer in self._bound.tokens:
-            # A call ends a thought: an opener that is a real token needs no closer before it.
-            thought = f"({thought} | THOUGHT {self._marker(self._dialect.opener)} calls)"
+            thought = f"({' | '.join([f'{until} turn', *interrupted])})"
+            self._lines.append(f"turn: {body} | {self._marker(opener)} {thought}")
+            return thought if form.reasoning is ReasoningState.OPEN else "turn"
+        thought = f"({' | '.join([f'{until}{after} ({body})', *interrupted])})"
         if form.reasoning is ReasoningState.OPEN:
             return thought
         start = f"{body} | {self._marker(closer)}{after} ({body})" if self._dialect.thoughtless else body
         return f"{start} | {self._marker(opener)} {thought}"
+
+    def _interrupted_thought(self) -> list[str]:
+        """A thought that a call ends, as rule text; none where no call does. A token in its opener may begin
+        other parts, too."""
+        how = interruption(self._bound) if self._form.tools and self._form.thought_calls else None
+        if how is None or (how is Interruption.TOKEN and self._dialect.text):
+            return []
+        if how is not Interruption.NAME:
+            lead, rest = self._bound.split(self._dialect.opener)
+            self._lines.append(f"interrupted{'' if rest else '[lazy]'}: INTERRUPTED {rest}".rstrip())
+            self._lines.append(f"INTERRUPTED: /(?s:.*){pattern_of(lead)}/")
+            return ["interrupted calls"]
+        named, whole = [], [*self._span.before, *self._span.call]
+        for number, tool in enumerate(self._form.tools):
+            slots = {"name": tool.name, "arguments": f"arguments_{number}"}
+            before, after = self._named(whole, pattern_of(tool.name), slots)
+            self._lines.append(f"interrupted_{number}[lazy]: INTERRUPTED_{number}")
+            self._lines.append(f"INTERRUPTED_{number}: /(?s:.*){before}/")
+            named.append(f"interrupted_{number} {after}")
+        return [f"({' | '.join(named)}) {self._after_call}"]
 
     @property
     def _formal(self) -> bool:
@@ -172,8 +194,8 @@ class _Composer:
         textual = bool(opener) and self._bound.opener_token is None
         free = ["/(?s:.*)/", *(f"~/(?s:{start}.*)/" for start in self._excluded_starts())]
         if self._unopened and not self._call_opens_with_token:
-            names = "|".join(pattern_of(tool.name) for tool in form.tools)
-            free.append(f"~/(?s:.*){self._unopened_parts(f'({names})')[0]}(?s:.*)/")
+            named = self._any_named()
+            free.append(f"~/(?s:.*){named}(?s:.*)/")
         if not textual:
             self._lines.append(f"TEXT: {' & '.join(free)}")
             branches = [f"TEXT ({calls})?" if form.tools and opener else "TEXT"]
@@ -202,9 +224,7 @@ class _Composer:
             marked = pair if self._dialect.thoughtless else pair[:1]
             starts += [f"{_SPACE}*{pattern_of(each)}" for each in marked if each not in self._bound.tokens]
         if self._bare:
-            names = "|".join(pattern_of(tool.name) for tool in self._form.tools)
-            before, _ = self._bare_parts("NAME")
-            starts.append(f"{_SPACE}*{_FENCE}?{before.replace('NAME', f'({names})')}")
+            starts.append(f"{_SPACE}*{_FENCE}?{self._any_named()}")
         return starts
 
     def _text_until(self, marker: str, name: str) -> str:
@@ -234,6 +254,7 @@ class _Composer:
             calls = f" {after}{again}"
             self._lines.append(f"calls: span{again}")
             self._lines.append(f"span: {before} call {after}")
+        self._after_call = calls
         arguments = self._arguments_rules()
         names = [f"call_{number}" for number in range(len(form.tools))]
         self._lines.append(f"call: {' | '.join(names)}")
@@ -278,7 +299,8 @@ class _Composer:
         tool, so that free text can exclude just that."""
         alone, fenced, further = [], [], []
         for number, tool in enumerate(self._form.tools):
-            before, after = self._bare_parts(json.dumps(tool.name)[1:-1], f"arguments_{number}")
+            slots = {"name": tool.name, "arguments": f"arguments_{number}"}
+            before, after = self._named(self._span.call, pattern_of(tool.name), slots, gap=f"/{_BARE_GAP}/")
             self._lines.append(f"BARE_{number}: /{_SPACE}*{before}/")
             self._lines.append(f"FENCED_{number}: /{_SPACE}*{_FENCE}{before}/")
             self._lines.append(f"FURTHER_{number}: /{_SPACE}{{1,2}}{before}/")
@@ -315,7 +337,7 @@ class _Composer:
             if self._call_opens_with_token:
                 self._lines.append(f"{names[-1]}: {self._bound.rule_text(self._span.call[1:], slots)}")
                 continue
-            before, after = self._unopened_parts(pattern_of(tool.name), slots)
+            before, after = self._named(self._span.call, pattern_of(tool.name), slots)
             self._lines.append(f"{names[-1]}: named_{number} {after}")
             self._lines.append(f"named_{number}[lazy]: NAMED_{number}")
             self._lines.append(f"NAMED_{number}: /(?s:.*){before}/{free}")
@@ -326,27 +348,28 @@ class _Composer:
             first = f"UNOPENED_TEXT {rest} {first}"
         self._lines.append(f"unopened: {first}{further}")
 
-    def _unopened_parts(self, name: str, slots: Mapping[str, str] | None = None) -> tuple[str, str]:
-        """A call cut behind what follows its name: a pattern, and the rest as rule text."""
-        items = self._span.call
-        cut = next(place for place, item in enumerate(items) if item == Slot("name")) + 2
-        texts = (name if isinstance(item, Slot) else _loose_pattern(item, item.text) for item in items[:cut])
-        return "".join(texts), self._bound.rule_text(items[cut:], slots) if slots else ""
+    def _any_named(self) -> str:
+        """The pattern of a call of any tool, up to its name and what tells that from longer ones."""
+        names = "|".join(pattern_of(tool.name) for tool in self._form.tools)
+        return self._named(self._span.call, f"({names})")[0]
 
-    def _bare_parts(self, name: str, arguments: str = "") -> tuple[str, str]:
-        """A bare call cut behind its name: a pattern, and the rest as rule text."""
-        items = self._span.call
-        cut = next(place for place, item in enumerate(items) if isinstance(item, Slot)) + 1
-        texts = [f'"{name}"' if isinstance(item, Slot) else item.text for item in items[:cut]]
-        before = "".join(_loose_pattern(item, text) for item, text in zip(items, texts, strict=False))
-        return before, self._bound.rule_text(items[cut:], {"arguments": arguments}, gap=f"/{_BARE_GAP}/")
+    def _named(
+        self, items: Sequence[Item], name: str, slots: Mapping[str, str] | None = None, gap: str | None = None
+    ) -> tuple[str, str]:
+        """What a call begins with cut behind its name, a pattern: the pattern of all that, with whitespace as
+        models like it, and the rest as rule text."""
+        cut = behind_name(items)
+        texts = (_loose_pattern(item, name) for item in items[:cut])
+        return "".join(texts), self._bound.rule_text(items[cut:], slots, gap) if slots else ""
 
 
-def _loose_pattern(item: Item, text: str) -> str:
-    """The pattern of an item that is this text, with whitespace as models like it."""
+def _loose_pattern(item: Item, name: str) -> str:
+    """The pattern of an item, that of a name for a slot, with whitespace as models like it."""
     match item:
+        case Slot(_, quoted):
+            return f"{_QUOTE}{name}{_QUOTE}" if quoted else name
         case Gap():
             return f"{_SPACE}*"
         case Aside(texts):
             return f"({''.join(pattern_of(each) + f'{_SPACE}*' for each in texts)})?"
-    return pattern_of(text)
+    return pattern_of(item.text)

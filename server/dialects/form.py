@@ -172,6 +172,20 @@ def span_form(dialect: Dialect) -> SpanForm:
     return _Reader(dialect).form()
 
 
+def behind_name(items: Sequence[Item]) -> int:
+    """The place behind the name of a call, and behind the text by which it is told from longer names; 0 where
+    there is none such, or the name is not the first slot."""
+    place = next(at for at, item in enumerate(items) if isinstance(item, Slot))
+    match items[place]:
+        case Slot("name", True):
+            return place + 1
+        case Slot("name"):
+            ends = (at for at in range(place + 1, len(items)) if not isinstance(items[at], Gap))
+            end = next(ends, place)
+            return end + 1 if isinstance(items[end], Literal | Marker) else 0
+    return 0
+
+
 def written_calls(dialect: Dialect, calls: Sequence[ToolCall]) -> str:
     """The calls as a model of this dialect writes them, for a history that the template can't render.
     Each ``arguments`` must be JSON text."""

@@ -10,6 +10,7 @@ from server.dialects.dialect import Segment
 from server.dialects.form import SpanForm, span_form
 from server.dialects.grammar import Grammar, grammar_of
 from server.dialects.held import overlap
+from server.dialects.interruption import Interruption, interruption
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Landmarks:
     text by what they begin with, ``parts`` what a part begins with that has a marker, a thought at least.
     ``tokens`` are the markers that are one token, by their ids; what is found in text is in ``textual``.
     ``span_tokens`` are the terminals that never come as text. ``no_thought`` may begin a turn without one.
-    ``turn_end`` may end text that has no segments. ``inner`` are the tokens that stand within markers."""
+    ``turn_end`` may end text that has no segments. ``inner`` are the tokens that stand within markers.
+    ``interruption`` is how a call may end a thought."""
 
     grammar: Grammar
     form: SpanForm
@@ -34,6 +36,12 @@ class Landmarks:
     span_tokens: frozenset[str]
     turn_end: str
     inner: tuple[str, ...]
+    interruption: Interruption | None
+
+    @property
+    def interrupting(self) -> str:
+        """What may open a call within a thought."""
+        return self.opener if self.interruption is not None else ""
 
     def split(self, text: str, markers: Iterable[str]) -> tuple[str, str, str]:
         """Text before the first of some markers, which it is (or none), and what follows it, or may still
@@ -51,8 +59,9 @@ class Landmarks:
         return next((each.name for each in self.grammar.terminals.values() if each.text == text), "")
 
 
-def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool) -> Landmarks:
-    """Without ``calls`` none opens, without ``thoughts`` none is read."""
+def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool, thought_calls: bool) -> Landmarks:
+    """Without ``calls`` none opens, without ``thoughts`` none is read, without ``thought_calls`` no call ends
+    one."""
     dialect, form, grammar = bound.dialect, span_form(bound.dialect), grammar_of(bound.dialect)
     rules = {dialect.opener: dialect.span}
     if dialect.unopened:
@@ -79,4 +88,5 @@ def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool) -> Landmarks:
         span_tokens=frozenset(spelled),
         turn_end="" if segments else dialect.turn_end,
         inner=tuple(each for each in dialect.inner if each in bound.tokens),
+        interruption=interruption(bound) if calls and thought_calls else None,
     )

@@ -23,6 +23,7 @@ from server.dialects.constrain import ReasoningState
 from server.dialects.dialect import Segment
 from server.dialects.grammar import BARE
 from server.dialects.held import SPACE, HeldText, leading
+from server.dialects.interruption import Interruption
 from server.dialects.landmarks import landmarks
 from server.dialects.logprobs import LogprobQueue
 from server.dialects.span import Lexeme, NotASpan, SpanParser
@@ -49,8 +50,9 @@ class TurnParser:
 
     ``names`` are the tools that may be called (none: no span opens), ``calls_only`` says that the answer has
     no free text, ``calls_first`` that its text has a schema, so that calls stand only in its place, ``bare``
-    lets a call without markers begin the answer, ``new_id`` gives the id of the call with an index.
-    ``parameters`` are those of the tools, where the dialect's values take their types from them.
+    lets a call without markers begin the answer, ``thought_calls`` lets one end a thought, ``new_id`` gives
+    the id of the call with an index. ``parameters`` are those of the tools, where the dialect's values take
+    their types from them.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class TurnParser:
         calls_only: bool = False,
         calls_first: bool = False,
         bare: bool = False,
+        thought_calls: bool = True,
         stop: tuple[str, ...] = (),
         trusted: bool = True,
         new_id: Callable[[int], str],
@@ -69,7 +72,9 @@ class TurnParser:
     ) -> None:
         self._names = frozenset(names)
         thoughts = reasoning is not ReasoningState.NONE
-        self._marks = marks = landmarks(bound, calls=bool(self._names), thoughts=thoughts)
+        self._marks = marks = landmarks(
+            bound, calls=bool(self._names), thoughts=thoughts, thought_calls=thought_calls
+        )
         self._closers = {_State.REASONING: marks.think_close, _State.START: marks.no_thought}
         self._segment: Segment | None = None
         self._calls_only = calls_only
@@ -86,6 +91,7 @@ class TurnParser:
         self._thought.skip_space = True
         self._logprobs = LogprobQueue()
         self._span: SpanParser | None = None
+        self._around = _State.TEXT  # what a span is in, until something of it is announced
         self._raw: list[str] = []
         self._opened_with = ""  # the marker of a span of which nothing is announced
         new_arguments = partial(arguments_reader, self._marks.form, parameters or {}, trusted=trusted)
@@ -118,12 +124,16 @@ class TurnParser:
             return False
         certain = self._calls_only or self._reader.completed > 0
         if self._span is not None:
-            return (certain or self._state is _State.SPAN) and not self._awaits_close
+            certain = certain or self._state is _State.SPAN
+            return certain and self._around is _State.TEXT and not self._awaits_close
         return certain and self._state in (_State.START, _State.TEXT) and bool(self._buffer.strip(SPACE))
 
     @property
     def in_reasoning(self) -> bool:
-        return self._state is _State.REASONING
+        """Whether a thought is open, and no call that ends it has its name."""
+        if self._span is None:
+            return self._state is _State.REASONING
+        return self._around is _State.REASONING and not self._reader.named
 
     @property
     def may_close_thought(self) -> bool:
@@ -231,9 +241,21 @@ class TurnParser:
             self._enter(_State.REASONING if marker and marker == self._marks.think_open else _State.TEXT, "")
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
-        before, found, after = self._split(text, self._marks.think_close)
+        before, found, after = self._split(text, self._marks.think_close, self._marks.interrupting)
         self._emit_reasoning(self._thought.push(before), events)
-        return self._end_reasoning(after, events) if found else ""
+        if not found:
+            return ""
+        if found == self._marks.think_close:
+            return self._end_reasoning(after, events)
+        self._interrupt(found, events)
+        return after
+
+    def _interrupt(self, marker: str, events: list[Event]) -> None:
+        """Reads a call within a thought, which it ends at once where nothing else can come of it."""
+        if self._trusted and self._marks.interruption is not Interruption.NAME:
+            self._emit_reasoning(self._thought.end_before_markup(), events)
+            self._enter(_State.TEXT, "")
+        self._open_span(marker, events)
 
     def _end_reasoning(self, rest: str, events: list[Event]) -> str:
         self._emit_reasoning(self._thought.end_before_markup(), events)
@@ -257,7 +279,8 @@ class TurnParser:
         segment, marks = self._segment, self._marks
         if segment is None:
             calls = marks.rules if self._names and not self._calls_first else ()
-            return (*calls, marks.turn_end)
+            late = (marks.think_close,) if self._reader.completed else ()  # a call has ended the thought
+            return (*calls, marks.turn_end, *late)
         until_call = segment.onward and not segment.close and self._names
         return (marks.opener if until_call else segment.close,)
 
@@ -296,9 +319,8 @@ class TurnParser:
                 self._read_span_marker(marker, events)
             case state if marker == self._closers.get(state):
                 self._end_reasoning("", events)
-            case _State.REASONING if opens_call and marker == self._marks.opener:
-                self._emit_reasoning(self._thought.end_before_markup(), events)
-                self._open_span(marker, events)
+            case _State.REASONING if marker == self._marks.interrupting:
+                self._interrupt(marker, events)
             case _State.START | _State.TEXT if marker == self._marks.think_close and self._reader.completed:
                 pass  # a call has ended the thought
             case _State.START if marker in self._marks.parts:
@@ -316,25 +338,30 @@ class TurnParser:
 
     def _read_span_marker(self, marker: str, events: list[Event]) -> None:
         assert self._span is not None
-        self._raw.append(marker)
         try:
+            self._read_lexemes(self._span.flush(), events)
+            self._raw.append(marker)
             self._read_lexemes(self._span.feed_marker(self._marks.terminal(marker), marker), events)
         except NotASpan:
+            if self._raw[-1] is marker:
+                self._raw.pop()
             self._read(self._give_back(events), events)
+            self._read_marker(marker, events)
         else:
             self._leave_complete_span()
 
     # Spans.
 
     def _open_span(self, marker: str, events: list[Event]) -> None:
-        self._enter(_State.SPAN, "")
         span = self._begin_span(self._marks.rules[marker], marker)
+        self._enter(_State.SPAN, "")
         self._read_lexemes(span.feed_marker(self._marks.terminal(marker), marker), events)
 
     def _begin_span(self, rule: str, marker: str = "") -> SpanParser:
         self._span = SpanParser(
             self._marks.grammar, rule, self._marks.span_tokens, lambda: self._reader.quoted
         )
+        self._around = _State.REASONING if self._state is _State.REASONING else _State.TEXT
         self._opened_with, self._raw = marker, [marker]
         return self._span
 
@@ -354,8 +381,10 @@ class TurnParser:
             return
         self._opened_with = ""
         if isinstance(announced[0], CallStart):
+            self._emit_reasoning(self._thought.end_before_markup(), events)
             self._emit_text(self._text.end_before_markup(), events)
             self._logprobs.clear()
+        self._around = _State.TEXT
         events += announced
         self._raw = [self._span.pending]
 
@@ -376,14 +405,21 @@ class TurnParser:
         rest, marker = len(self._span.pending), len(self._opened_with)
         raw = self._left_span()
         cut = marker if self._unread.may_read_again(rest) else len(raw) - rest
-        self._push_text(raw[:cut], events)
+        self._push_back(raw[:cut], events)
         return raw[cut:]
 
     def _left_span(self) -> str:
         """Leaves a span that is none. Returns all of it that no call has taken."""
         self._reader.forget()
         self._span = None
-        return self._enter(_State.TEXT, "".join(self._raw))
+        return self._enter(self._around, "".join(self._raw))
+
+    def _push_back(self, text: str, events: list[Event]) -> None:
+        """Takes what was no span for what it stands in."""
+        if self._state is _State.REASONING:
+            self._emit_reasoning(self._thought.push(text), events)
+        else:
+            self._push_text(text, events)
 
     def _flush_span(self, events: list[Event]) -> None:
         """A call that the turn's end has cut short is a cut call where a constraint wrote it, else text."""
@@ -395,7 +431,7 @@ class TurnParser:
         if self._trusted and self._reader.named:
             events += self._reader.cut(self._span.pending)
         else:
-            self._push_text(self._left_span(), events)
+            self._push_back(self._left_span(), events)
 
     @property
     def _awaits_close(self) -> bool:

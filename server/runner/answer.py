@@ -276,6 +276,7 @@ class Answer:
             calls_only=plan.must_call,
             calls_first=plan.response is not None,
             bare=plan.bare,
+            thought_calls=plan.thought_calls,
             stop=plan.stop,
             trusted=self._trusted and certain,
             new_id=self._call_id,

@@ -38,7 +38,8 @@ class ThoughtLimit:
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """How to read one answer. ``tools`` are those that may be called, by name. ``stop`` strings end free
-    text; a value with a schema is never cut by them. ``thoughts`` is None where they have no limit."""
+    text; a value with a schema is never cut by them. ``thoughts`` is None where they have no limit;
+    ``thought_calls``: a call may end one."""
 
     bound: BoundDialect
     tools: Mapping[str, HeldValue] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class AnswerPlan:
     reasoning: ReasoningState = ReasoningState.NONE
     must_call: bool = False
     bare: bool = False
+    thought_calls: bool = True
     stop: tuple[str, ...] = ()
     thoughts: ThoughtLimit | None = None
     repeats: bool = False

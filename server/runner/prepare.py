@@ -256,6 +256,7 @@ class Preparer:
             response=response.lowered.text if response else None,
             reasoning=reasoning,
             bare=self._settings.bare_calls and dialect.bare,
+            thought_calls=self._settings.thought_calls,
         )
 
     def _plan(
@@ -269,6 +270,7 @@ class Preparer:
             reasoning=form.reasoning,
             must_call=form.must_call,
             bare=form.bare and not form.must_call and response is None,
+            thought_calls=form.thought_calls,
             stop=() if response else turn.stop,
             thoughts=self._thought_limit(turn, form.reasoning),
             repeats=self._settings.repeat_calls,

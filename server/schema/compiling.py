@@ -37,10 +37,11 @@ _FORM = {
     "json_allowed_escapes": 'nrbtf\\"',
 }
 
-ENGINE_LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000)
+ENGINE_LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000, step_lexer_fuel=10_000_000)
 """For matchers that generate. Where a key may begin, the engine keeps four items for each optional property,
 those of all alternatives together; its own limit of 2,000 ended answers with 500 of them. At 20,000 such a
-step takes about a second."""
+step takes about a second. Where text may turn into a call of any of many tools, its own limit of what a step
+of the lexer may make ended answers, too; with 128 tools such a step takes 30 ms, once."""
 
 WIDTH_LIMIT = 4_900
 """Properties that fit into such a row."""
