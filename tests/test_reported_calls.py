@@ -170,6 +170,19 @@ def test_b37_no_markup_of_channels_leaves(tokens: bool, arguments: str) -> None:
     assert model("harmony", tokens=tokens).replied(said, WEATHER) == expected
 
 
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("thought", ["", f"{THOUGHT}<|end|><|start|>assistant"], ids=["alone", "thought"])
+def test_b38_a_recipient_may_stand_in_the_header_of_a_role(thought: str, tokens: bool) -> None:
+    known = model("harmony", tokens=tokens)
+    header = " to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>"
+    said = f"{thought}{header}{PARIS}"
+    expected = called(("get_weather", PARIS), reasoning="Need data." if thought else "")
+    for choice in (ToolChoice(), ToolChoice("required")):
+        assert known.allows(said, READ, WEATHER, tool_choice=choice)
+        assert not known.allows(said.replace("get_weather", "get"), READ, WEATHER, tool_choice=choice)
+        assert known.replied(said, READ, WEATHER, tool_choice=choice) == expected
+
+
 @JSON_ROWS
 def test_b40_a_call_without_its_last_brace_is_not_lost(name: str) -> None:
     said = written(name, "get_weather", PARIS)

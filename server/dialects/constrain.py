@@ -17,7 +17,17 @@ from dataclasses import dataclass
 
 from server.dialects.bound import BoundDialect
 from server.dialects.elements import ElementRules
-from server.dialects.form import Aside, Gap, Item, Literal, Notation, Slot, behind_name, span_form
+from server.dialects.form import (
+    Aside,
+    Gap,
+    Item,
+    Literal,
+    Notation,
+    Slot,
+    behind_name,
+    other_forms,
+    span_form,
+)
 from server.dialects.gemma import GemmaRules
 from server.dialects.grammar import Grammar, grammar_of, lark_string, pattern_of
 from server.dialects.interruption import Interruption, interruption
@@ -153,6 +163,8 @@ class _Composer:
     def _body(self) -> str:
         form = self._form
         calls = "opened_calls" if self._opens_with_text else f"{self._marker(self._dialect.opener)} calls"
+        if self._dialect.others and form.tools:
+            calls += " | others"
         if form.must_call:
             return calls
         if form.response is not None:
@@ -268,10 +280,21 @@ class _Composer:
         if self._opens_with_text:
             opened = " | ".join(f"opened_{number}" for number in range(len(form.tools)))
             self._lines.append(f"opened_calls: ({opened}){calls}")
+        self._add_others()
         if self._bare:
             self._add_bare(more)
         if self._unopened:
             self._add_unopened(calls)
+
+    def _add_others(self) -> None:
+        """One call in another of the forms that such models know."""
+        calls = []
+        for form in other_forms(self._dialect):
+            for number, tool in enumerate(self._form.tools):
+                slots = {"name": tool.name, "arguments": f"arguments_{number}"}
+                calls.append(self._bound.rule_text([*form.before, *form.call, *form.after], slots))
+        if calls:
+            self._lines.append(f"others: {' | '.join(calls)}")
 
     def _arguments_rules(self) -> Callable[[str, CallableTool], Iterable[str]]:
         """What writes the rules of a tool's arguments, in the notation of the dialect."""

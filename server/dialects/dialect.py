@@ -33,9 +33,11 @@ class Dialect:
     the segments that free text stands in, none where it has no markers; with them thoughts, text and calls
     each begin with their marker. ``turn_end`` may stand after all of them. ``in_history`` is how templates
     write calls, where models of the dialect do it otherwise. ``unopened`` is the rule of a span whose opening
-    marker the model has forgotten, where that happens. ``tools_in_template`` is False where the template
-    knows no tools and the system text has to describe them. ``bare`` says that such a model may forget the
-    markers around a call, or that it has none: then a call is known only at the start of an answer.
+    marker the model has forgotten, where that happens. ``others`` are rules of spans such a model writes,
+    too, one call each, by the terminals that they begin with, in a dialect whose text has segments.
+    ``tools_in_template`` is False where the template knows no tools and the system text has to describe them.
+    ``bare`` says that such a model may forget the markers around a call, or that it has none: then a call is
+    known only at the start of an answer.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Dialect:
     turn_end: str = ""
     in_history: Dialect | None = None
     unopened: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
     tools_in_template: bool = True
     parallel: bool = True
     bare: bool = False
@@ -65,6 +68,12 @@ class Dialect:
     def opener(self) -> str:
         """The text that opens a span; empty where calls have no markers at all."""
         return self.markers.get("OPEN") or self.keys.get("OPEN", "")
+
+    @property
+    def other_openers(self) -> dict[str, str]:
+        """The rules of ``others`` by the texts that they begin with."""
+        texts = {**self.keys, **self.markers}
+        return {texts[terminal]: rule for terminal, rule in self.others.items()}
 
     @property
     def marker_texts(self) -> tuple[str, ...]:

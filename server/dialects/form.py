@@ -169,7 +169,13 @@ class SpanForm:
 
 @lru_cache(maxsize=256)
 def span_form(dialect: Dialect) -> SpanForm:
-    return _Reader(dialect).form()
+    return _Reader(dialect).form(dialect.span)
+
+
+@lru_cache(maxsize=256)
+def other_forms(dialect: Dialect) -> tuple[SpanForm, ...]:
+    """The forms of the other spans that models of the dialect write."""
+    return tuple(_Reader(dialect).form(rule) for rule in dialect.others.values())
 
 
 def behind_name(items: Sequence[Item]) -> int:
@@ -268,8 +274,8 @@ class _Reader:
         self._dialect = dialect
         self._grammar: Grammar = grammar_of(dialect)
 
-    def form(self) -> SpanForm:
-        symbols = self._sequence(self._grammar.rules[self._dialect.span])
+    def form(self, span: str) -> SpanForm:
+        symbols = self._sequence(self._grammar.rules[span])
         place = next(at for at, each in enumerate(symbols) if each.name.endswith((_CALL, _CALLS)))
         call, between = symbols[place].name, None
         if call.endswith(_CALLS):

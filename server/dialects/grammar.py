@@ -53,9 +53,10 @@ class Grammar:
 
 def grammar_of(dialect: Dialect) -> Grammar:
     """The dialect's grammar, built once. Start symbols are its span rule and, where it has them, the one of
-    spans without an opener and ``BARE``."""
+    spans without an opener, those of others, and ``BARE``."""
     texts = tuple(sorted((*dialect.markers.items(), *dialect.keys.items())))
-    starts = (dialect.span, *filter(None, [dialect.unopened]), *([BARE] if dialect.bare else []))
+    more = (dialect.unopened, *dialect.others.values(), BARE if dialect.bare else "")
+    starts = (dialect.span, *filter(None, more))
     return _loaded(dialect.grammar, starts, texts)
 
 

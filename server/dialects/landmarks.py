@@ -63,7 +63,7 @@ def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool, thought_calls
     """Without ``calls`` none opens, without ``thoughts`` none is read, without ``thought_calls`` no call ends
     one."""
     dialect, form, grammar = bound.dialect, span_form(bound.dialect), grammar_of(bound.dialect)
-    rules = {dialect.opener: dialect.span}
+    rules = {dialect.opener: dialect.span, **dialect.other_openers}
     if dialect.unopened:
         rules[form.call_marker] = dialect.unopened
     think_open, think_close = (dialect.reasoning if thoughts else None) or ("", "")
@@ -72,7 +72,7 @@ def landmarks(bound: BoundDialect, *, calls: bool, thoughts: bool, thought_calls
     spelled = {each.name for each in grammar.terminals.values() if each.text in tokens.values()}
     parts = {think_open}
     if segments:
-        parts |= {dialect.turn_end, *segments, *([dialect.opener] if calls else [])}
+        parts |= {dialect.turn_end, *segments, *(rules if calls else ())}
     return Landmarks(
         grammar=grammar,
         form=form,

@@ -235,7 +235,7 @@ class TurnParser:
 
     def _begin_part(self, marker: str) -> None:
         self._segment = self._marks.segments.get(marker)
-        if marker and marker == self._marks.opener:
+        if marker and marker in self._marks.rules:
             self._open_span(marker, [])
         else:
             self._enter(_State.REASONING if marker and marker == self._marks.think_open else _State.TEXT, "")

@@ -462,10 +462,16 @@ DIALECTS: tuple[Dialect, ...] = (
         grammar="name_json",
         cues=("<|channel|>", "<|message|>"),
         markers=MappingProxyType(
-            {"OPEN": "<|channel|>commentary to=functions.", "ARGS": " <|constrain|>json<|message|>"}
+            {
+                "OPEN": "<|channel|>commentary to=functions.",
+                "ARGS": " <|constrain|>json<|message|>",
+                "HEADER": "<|channel|>commentary <|constrain|>json<|message|>",
+            }
         ),
+        keys=MappingProxyType({"RECIPIENT": " to=functions."}),
         inner=("<|channel|>", "<|constrain|>", "<|message|>", "<|start|>", "<|end|>"),
         span="open_span",
+        others=MappingProxyType({"RECIPIENT": "addressed_span"}),
         reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
         text=(
             Segment("<|channel|>final<|message|>"),
