@@ -355,7 +355,7 @@ def test_b121_a_model_that_knows_no_tools_is_told_of_them(tmp_path: Any) -> None
     assert (known.facts.dialect, known.facts.tools) == ("generic", True)
     text = known.prompter.prompt(Turn((user(),), TOOLS)).text
     assert text.startswith("<|im_start|>system\n# Functions\n")
-    assert all(f'"name": "{each.name}"' in text for each in TOOLS)
+    assert all(f'"name":"{each.name}"' in text for each in TOOLS)
     with playing(tmp_path) as server:
         (shown,) = server.get("/v1/models").json()["data"]
     assert (shown["dialect"], shown["tools"]) == ("hermes", True)
@@ -370,7 +370,7 @@ def test_b122_a_template_that_ignores_tools_is_found_out() -> None:
         "the chat template shows no tools: they are described in the system text",
     )
     text = known.prompter.prompt(Turn((user(),), TOOLS)).text
-    assert all(f'"name": "{each.name}"' in text for each in TOOLS)
+    assert all(f'"name":"{each.name}"' in text for each in TOOLS)
     assert loaded(TEMPLATE).facts.warnings == ()
 
 
