@@ -232,10 +232,11 @@ class Scheduler:
         """Fills the batch: answers first, with their drafts, then prompts as far as there is room."""
         batch = self._llama.batch
         batch.clear()
-        size = min(max(self._pace.tokens, 2 * len(self._running)), batch.capacity)
         ready = [each for each in self._running.values() if _can_go_on(each)]
         prompts = [each for each in ready if not each.answering]
-        answers = self._parts([each for each in ready if each.answering], size)
+        running = [each for each in ready if each.answering]
+        size = min(max(self._pace.tokens(answers=bool(running)), 2 * len(self._running)), batch.capacity)
+        answers = self._parts(running, size)
         rows = self._llama.spare_rows
         if self._llama.partial:
             share = rows // 2 if any(each.scoring for each in prompts) else rows
