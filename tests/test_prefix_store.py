@@ -215,6 +215,27 @@ def test_a_folder_that_cannot_be_changes_no_answer(tmp_path: Path) -> None:
     assert answered(scheduler, asked(2)) == (said, len(SYSTEM) + len("hello") + 1 + len(HEADER) - 1)
 
 
+def test_close_writes_what_had_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stops a server right after an answer finds its prompt again."""
+    monkeypatch.setattr(prefix_store, "QUIET_S", 3600.0)
+    scheduler = started(tmp_path)
+    run(scheduler, [asked(1), asked(2, system=(*b"t" * 600, END))])
+    assert lengths(tmp_path) == []
+    scheduler.close()
+    assert lengths(tmp_path) == [601, len(SYSTEM)]
+
+
+def test_close_takes_its_time_for_no_more_than_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_store, "QUIET_S", 3600.0)
+    monkeypatch.setattr(prefix_store, "CLOSING_S", 0.0)
+    scheduler = started(tmp_path)
+    run(scheduler, [asked(1)])
+    scheduler.close()
+    assert lengths(tmp_path) == []
+
+
 def test_close_waits_for_what_is_written(tmp_path: Path) -> None:
     scheduler = started(tmp_path)
     run(scheduler, [asked(1)])

@@ -187,8 +187,18 @@ def copy(server: Server, number: int, _seconds: float) -> Outcome:
 
 
 def twelve_fields(server: Server, number: int, _seconds: float) -> Outcome:
+    """One order after the other: only the user's words are new."""
+    return _ordered(server, "order", number)
+
+
+def twelve_cold(server: Server, number: int, _seconds: float) -> Outcome:
+    """The same where nothing has been seen before."""
+    return _ordered(server, f"order {number}", number)
+
+
+def _ordered(server: Server, system: str, number: int) -> Outcome:
     ask = f"Order {number + 2} blue lamps to {CITIES[number % len(CITIES)]} for Anna, express."
-    messages = [said("system", prose(f"order {number}", 24)), said("user", ask)]
+    messages = [said("system", prose(system, 24)), said("user", ask)]
     return _whole(server, {"messages": messages, "response_format": held_to(TWELVE), "max_tokens": 400})
 
 
@@ -235,6 +245,7 @@ WORKLOADS = (
     Workload("plain-chat", "s/token", 1.03, plain_chat),
     Workload("copy", "s/token", 0.60, copy),
     Workload("twelve-fields", "s", 0.50, twelve_fields),
+    Workload("twelve-cold", "s", 0.50, twelve_cold),
     Workload("mixed", "tokens/s", 1.3, mixed, rate=True),
 )
 RESTART = Workload("restart", "s", 0.10, long_prompt)

@@ -28,6 +28,8 @@ MOST_PENDING = 8
 QUIET_S = 1.0
 """For how long nothing may have ended before something is written: a script that asks one thing after the
 other, or an agent's tool loop, is not slowed down, and only where it ends is written."""
+CLOSING_S = 1.5
+"""How long after the end of all work the writing of another one may begin."""
 _POLL_S = 0.01
 
 
@@ -92,8 +94,12 @@ class PrefixStore:
             wait([self._read], _POLL_S)
 
     def close(self) -> None:
-        """Returns when what is being written is."""
-        self._pending.clear()
+        """Writes what waits for it, as far as there is time. Returns when that is done."""
+        end = time.monotonic() + CLOSING_S
+        while self._pending and time.monotonic() < end:
+            if self._write is not None:
+                wait([self._write])
+            self.keep_one()
         self._reader.shutdown()
         self._writer.shutdown()
 

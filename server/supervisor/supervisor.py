@@ -76,7 +76,7 @@ class Timing:
     longest_delay: float = 60.0
     healthy_after: float = 60.0
     blame_window: float = 60.0
-    shutdown: float = 2.0
+    shutdown: float = 5.0
 
 
 class Supervisor:
